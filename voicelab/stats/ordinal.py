@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 _MAX_CATEGORIES = 20
 _MAX_ITERATIONS = 100
-# Newton's method converges quadratically, so the gain of a further step is negligible.
-_MIN_GAIN = 1e-7
+# One exact step of Newton's method follows, so the gain of a further step is negligible.
+_MIN_GAIN = 1e-12
+# A step that gains more than this share of the last one's gain converges slowly.
+_SLOW = 0.3
 # Logarithm of the smallest SD of a random effect.
 _MIN_LOG_SD = -7.0
 # Log odds of three million to one.
@@ -123,6 +125,7 @@ class CumulativeLink:
         pairs = [row * rest + column - self.largest for row in self.columns for column in self.columns[1:]]
         self.cells = np.concatenate([np.zeros(0, np.intp), *pairs])
         self._modes = np.zeros(sum(self.sizes))
+        self._last: _Information | None = None
 
     def fit(self) -> tuple[Floats, Floats, Floats, float]:
         """Return the SDs of random effects, thresholds with coefficients and their covariance, and the log likelihood."""
@@ -168,7 +171,8 @@ class CumulativeLink:
     def deviance(self, parameters: Floats) -> tuple[float, Floats]:
         """Compute -2 times Laplace's log likelihood at the mode of the random effects, and its gradient.
 
-        Newton's method finds the mode, starting from the mode of the last call.
+        Newton's method, with the information of the last call as long as it converges, finds the mode from that of the
+        last call.
         """
         cuts = np.concatenate(([-np.inf], self._thresholds(parameters), [np.inf]))
         predictor = self.design @ parameters[self.categories - 1 : self.fixed]
@@ -181,16 +185,24 @@ class CumulativeLink:
             )
             return link.loss + 0.5 * float(modes @ modes), link
 
-        value, link = at(modes)
+        # Information is costly, so that of the last call serves until its steps converge slowly.
+        (value, link), information, last = at(modes), self._last, math.inf
         for _ in range(_MAX_ITERATIONS):
-            direction = self._information(link, scale).solve(scale * self._sums(link.score) - modes)
-            rate = 1.0
-            while rate > 1e-4 and (after := at(modes + rate * direction))[0] > value + 1e-12:
-                rate /= 2.0
-            gain, modes, (value, link) = value - after[0], modes + rate * direction, after
+            gradient = scale * self._sums(link.score) - modes
+            direction = information.solve(gradient) if information else gradient
+            gain = 0.5 * float(gradient @ direction)
+            if information is None or gain > _SLOW * last:
+                information, last = self._information(link, scale), math.inf
+                continue
             if gain < _MIN_GAIN:
                 break
-        self._modes, information = modes, self._information(link, scale)
+            rate = 1.0
+            while rate > 1e-4 and (after := at(modes + rate * direction))[0] > value + 1e-9:
+                rate /= 2.0
+            last, modes, (value, link) = gain, modes + rate * direction, after
+        self._last = information = self._information(link, scale)
+        modes = modes + information.solve(scale * self._sums(link.score) - modes)
+        self._modes, (value, link) = modes, at(modes)
         return 2.0 * value + information.log_determinant, self._gradient(parameters, link, information, scale)
 
     def _sums(self, values: Floats) -> Floats:
