@@ -14,6 +14,10 @@ from voicelab.errors import ArgumentError, FieldError, RequestInvalid, StoreErro
 from voicelab.schema import DEFAULT_MODEL, MODELS, Model, ProsodyControl, TTSRequest
 from voicelab.tags import read_tags
 
+_OTHERS: Final = "text reference_id references prosody format sample_rate mp3_bitrate opus_bitrate".split()
+SYNTHESIS_FIELDS: Final = tuple(name for name in TTSRequest.model_fields if name not in _OTHERS)
+"""Fields that control the model: neither text, voice and prosody, nor the format of the audio."""
+
 SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
 PriceUnit = Literal["bytes", "characters", "seconds", "requests"]
 

@@ -195,6 +195,7 @@ def test_annotations_of_parameters() -> None:
         voice: Style = Style.CALM,
         style: Style = Style.CALM,
         steps: Literal[4, 8, None] = 4,  # noqa: PYI061
+        rate: Annotated[float, Field(gt=0)] = 1.0,
         gain: float | int = 1,  # noqa: PYI041 - as users write
         folder: Path = Path(),
         tags: tuple[str, ...] = (),
@@ -215,10 +216,11 @@ def test_annotations_of_parameters() -> None:
             "folder": Path("a"),
             "tags": (),
         }
-        assert CALLS[-1] == {**values, "top_k": None}
+        assert CALLS[-1] == {**values, "rate": 1.0, "top_k": None}
     for fields, message in (
         ({"style": "loud"}, "style: must be 'calm' or 'lively', got 'loud'"),
         ({"steps": 5}, "steps: must be between 4 and 8|steps: must be 4 or 8, got 5"),
+        ({"rate": -1}, r"rate: must be between 0 and 1e\+09, got -1"),
         ({"tags": ["a"]}, "tags: cannot be set; own must annotate it with bool, int"),
         ({"top_k": 3}, "top_k: cannot be set; own must annotate it with bool, int"),
     ):

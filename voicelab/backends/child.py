@@ -29,6 +29,7 @@ from enum import Enum
 from pathlib import Path, PurePath
 from types import SimpleNamespace
 
+_MAX = 1e9  # bound of a parameter that has only the other bound
 _TYPES = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
@@ -85,22 +86,11 @@ def _described(item: inspect.Parameter, hint: typing.Any) -> dict[str, typing.An
         default = float(default)
     if default is not None and _TYPES.get(type(default)) != kind:
         kind, default = "", None
-    numbers = kind in ("int", "float") and choices
-    ends = (
-        [min(choices), max(choices)]
-        if numbers
-        else [
-            next(
-                (
-                    float(value)
-                    for data in metadata
-                    for name in names
-                    if (value := getattr(data, name, None)) is not None
-                ),
-                None,
-            )
-            for names in (("ge", "gt"), ("le", "lt"))
-        ]
+    low, high = (
+        choices
+        if choices and kind in ("int", "float")
+        else [float(end) for data in metadata for name in names if (end := getattr(data, name, None)) is not None]
+        for names in (("ge", "gt"), ("le", "lt"))
     )
     words = [data if isinstance(data, str) else getattr(data, "description", None) for data in metadata]
     return {
@@ -109,7 +99,7 @@ def _described(item: inspect.Parameter, hint: typing.Any) -> dict[str, typing.An
         "required": required,
         "optional": optional or default is None,
         "default": default,
-        "bounds": ends if None not in ends else None,
+        "bounds": [min(low, default=-_MAX), max(high, default=_MAX)] if low or high else None,
         "choices": choices if kind in ("int", "float", "str") else [],
         "description": next((word for word in words if word), ""),
     }

@@ -29,7 +29,7 @@ from voicelab.audio.samples import Samples, check_rate
 from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary, VoicelessBackend
 from voicelab.backends.child import described
 from voicelab.call import Call, Knob, VoicePreset, is_field, merged_defaults
-from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, field_value
+from voicelab.capabilities import SYNTHESIS_FIELDS, Capabilities, FieldSupport, SeedSupport, field_value
 from voicelab.clip import Clip
 from voicelab.errors import (
     ArgumentError,
@@ -45,13 +45,9 @@ from voicelab.schema import ReferenceAudio, TTSRequest
 
 _MAX_SEED: Final = 2**31 - 1
 _MAX_PEAK: Final = 8.0
-_FIELDS: Final = (
-    *("temperature", "top_p", "chunk_length", "normalize", "latency", "max_new_tokens", "repetition_penalty"),
-    *("min_chunk_length", "condition_on_previous_chunks", "early_stop_threshold"),
-)
 _NAMED: Final = ("voice", "seed", "speed", "model")
 _REFERENCES: Final = ("references", "ref_audio", "ref_text")
-MAPPED: Final = (*_NAMED, *_REFERENCES, *_FIELDS)
+MAPPED: Final = (*_NAMED, *_REFERENCES, *SYNTHESIS_FIELDS)
 """Parameters that are mapped by name."""
 
 
@@ -144,7 +140,7 @@ class ModelBackend(VoicelessBackend, ABC):
         """Parameters that calls cannot set, with the reasons."""
         self._knobs = tuple(Knob(i.name, i.type, i.default, i.description, i.bounds, i.choices) for i in own)  # type: ignore[arg-type]
         self.defaults: Mapping[str, object] = self._own_defaults(name)
-        ignored = {field for field in _FIELDS if field not in names}
+        ignored = {field for field in SYNTHESIS_FIELDS if field not in names}
         ignored |= {
             field
             for field, parameter in (("prosody.speed", "speed"), ("reference_id", "voice"))
@@ -178,7 +174,7 @@ class ModelBackend(VoicelessBackend, ABC):
         own = {
             item.name: item.default
             for item in self._parameters.values()
-            if item.name in (*_FIELDS, "speed") and item.default is not None
+            if item.name in (*SYNTHESIS_FIELDS, "speed") and item.default is not None
         }
         try:
             merged_defaults({}, own)
@@ -271,7 +267,7 @@ class ModelBackend(VoicelessBackend, ABC):
         elif "voice" in self._parameters and self._parameters["voice"].required:
             values["voice"] = voices[0].id
         values |= {"model": call.model, "speed": field_value(request, "prosody.speed")}
-        values |= {field: field_value(request, field) for field in _FIELDS}
+        values |= {field: field_value(request, field) for field in SYNTHESIS_FIELDS}
         if seed is not None:
             values["seed"] = seed % (_MAX_SEED + 1)  # many programs and libraries accept only 31 or 32 bits
         if references:

@@ -20,7 +20,7 @@ from voicelab.backends import wire
 from voicelab.backends.caller import RetryPolicy, Timeouts, run_blocking
 from voicelab.backends.service import ServiceBackend
 from voicelab.call import EXTRA, Call, Knob, VoicePreset
-from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, check_call
+from voicelab.capabilities import SYNTHESIS_FIELDS, Capabilities, FieldSupport, SeedSupport, check_call
 from voicelab.errors import (
     ArgumentError,
     NotFound,
@@ -45,13 +45,7 @@ _NO_HEADER: Final = (
 )
 _PAUSE_S: Final = 10.0
 _UNSUPPORTED: Final = "not supported by OpenAI's API"
-_IGNORED: Final = tuple(
-    FieldSupport(name, ignored=_UNSUPPORTED)
-    for name in (
-        "temperature", "top_p", "chunk_length", "normalize", "latency", "max_new_tokens",
-        "repetition_penalty", "min_chunk_length", "condition_on_previous_chunks", "early_stop_threshold",
-    )
-)  # fmt: skip
+_IGNORED: Final = tuple(FieldSupport(name, ignored=_UNSUPPORTED) for name in SYNTHESIS_FIELDS)
 _NO_REFERENCES: Final = FieldSupport("references", ignored=_UNSUPPORTED)
 _INSTRUCTIONS: Final = Knob(
     "instructions", "str", "", "Speaking style, in words; ignored by tts-1 and many other models."
