@@ -47,15 +47,15 @@ _SPAN: Final = re.compile(r"colspan=[\"']?(\d+)")
 
 
 class TimingMask:
-    """Mask of the timing columns and rows."""
+    """Mask of the timing columns and rows with the given names."""
 
-    def __init__(self) -> None:
-        any_name = "|".join(map(re.escape, TIMINGS))
+    def __init__(self, names: Iterable[str]) -> None:
+        any_name = "|".join(map(re.escape, names))
         self._name = re.compile(rf"(?<!\S)(?:{any_name})(?!\S)")
         self._series = re.compile(rf"^Name: (?:{any_name}),", re.MULTILINE)
         # A row label, optionally after an index, followed by numbers only.
         self._row = re.compile(rf"^(\s*(?:\d+\s+)?(?:{any_name}))((?:\s+(?:{_CELL_NUMBER}|NaN|None))+)\s*$")
-        self._labels = set(map(_label, TIMINGS))
+        self._labels = set(map(_label, names))
 
     def __call__(self, mime: str, text: str) -> str:
         """Replace the numbers in timing rows and columns of an output's tables with TIME."""
