@@ -34,14 +34,6 @@ def test_a_mean_opinion_score_is_scipys_t_interval() -> None:
     assert found.n == 8
 
 
-def test_a_bootstrapped_score_is_close_to_it_and_repeats() -> None:
-    votes = np.random.default_rng(0).integers(1, 6, 200)
-    plain, drawn = mean_opinion_score(votes), mean_opinion_score(votes, interval="bootstrap", seed=3)
-    assert (drawn.low, drawn.high) == pytest.approx((plain.low, plain.high), abs=0.02)
-    assert drawn == mean_opinion_score(votes, interval="bootstrap", seed=3)
-    assert drawn != mean_opinion_score(votes, interval="bootstrap", seed=4)
-
-
 def test_votes_of_one_listener_count_once() -> None:
     listeners = np.repeat(np.arange(10), 30)
     rng = np.random.default_rng(1)
@@ -158,9 +150,6 @@ def test_mushra_screening_without_references_or_anchors() -> None:
     assert (none.excluded, len(none.kept), len(none.notes)) == ({}, 3, 1)
 
 
-PRINTED = (1.58, 1.44, 1.29, 1.25, 1.11, 0.68, 0.0)
-
-
 def test_twelve_of_sixteen_is_the_classic_abx_result() -> None:
     # 2517 of the 65536 ways in which 16 answers can fall have 12 right or more.
     found = binomial(12, 16, alternative="greater")
@@ -171,10 +160,9 @@ def test_twelve_of_sixteen_is_the_classic_abx_result() -> None:
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 10), (10, 10), (7, 20), (263, 500)])
-@pytest.mark.parametrize(("interval", "theirs"), [("exact", "beta"), ("wilson", "wilson")])
-def test_intervals_agree_with_statsmodels(successes: int, trials: int, interval: Any, theirs: str) -> None:
-    found = binomial(successes, trials, interval=interval, alternative="greater", confidence=0.9).estimate
-    assert (found.low, found.high) == pytest.approx(proportion_confint(successes, trials, 0.1, theirs), abs=1e-9)
+def test_intervals_agree_with_statsmodels(successes: int, trials: int) -> None:
+    found = binomial(successes, trials, alternative="greater", confidence=0.9).estimate
+    assert (found.low, found.high) == pytest.approx(proportion_confint(successes, trials, 0.1, "beta"), abs=1e-9)
 
 
 # P. E. Shrout & J. L. Fleiss, Psychological Bulletin 86 (1979), table 2: six targets, four judges; results in table 4.
@@ -195,9 +183,7 @@ def test_shrout_and_fleiss(of_mean: bool, printed: float) -> None:
     assert intraclass_correlation(JUDGES, of_mean=of_mean) == pytest.approx(printed, abs=0.0051)
 
 
-@pytest.mark.parametrize(
-    ("level", "printed"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849), ("ratio", 0.797)]
-)
+@pytest.mark.parametrize(("level", "printed"), [("ordinal", 0.815), ("interval", 0.849)])
 def test_krippendorffs_observers(level: Any, printed: float) -> None:
     assert krippendorff_alpha(OBSERVERS, level=level) == pytest.approx(printed, abs=0.0006)
 
@@ -225,7 +211,6 @@ def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
         (lambda: mean_opinion_score(["good", "bad"]), "votes"),
         (lambda: mean_opinion_score([3, 4], listeners=["a"]), "listeners"),
         (lambda: mean_opinion_score([3, 4], listeners=["a", "a"]), "listeners"),
-        (lambda: mean_opinion_score([3, 4], interval="z"), "interval"),  # type: ignore[arg-type]
         (lambda: mean_opinion_score([3, 4], confidence=1.0), "confidence"),
         (lambda: wilcoxon([1, 2, 3], [1, 2]), "second"),
         (lambda: wilcoxon([1, 2, 3], [1, 2, 4], alternative="bigger"), "alternative"),  # type: ignore[arg-type]
@@ -235,12 +220,9 @@ def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
         (lambda: binomial(-1, 4), "successes"),
         (lambda: binomial(1, 0), "trials"),
         (lambda: binomial(1.5, 4), "successes"),  # type: ignore[arg-type]
-        (lambda: binomial(1, 4, chance=0.0), "chance"),
         (lambda: binomial(1, 4, alternative="more"), "alternative"),  # type: ignore[arg-type]
-        (lambda: binomial(1, 4, interval="wald"), "interval"),  # type: ignore[arg-type]
         (lambda: binomial(1, 4, confidence=95), "confidence"),
         (lambda: krippendorff_alpha([[1, _], [_, 2]]), "two ratings"),
-        (lambda: krippendorff_alpha([[-1, 2], [1, 2]], level="ratio"), "ratio"),
         (lambda: krippendorff_alpha([[1, 2], [1, 2]], level="cardinal"), "level"),  # type: ignore[arg-type]
         (lambda: intraclass_correlation(np.array([[1, _], [1, 2]])), "ratings"),
     ],

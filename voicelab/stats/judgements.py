@@ -27,17 +27,14 @@ def binomial(
     successes: int,
     trials: int,
     *,
-    chance: float = 0.5,
     alternative: _Alternative = "two-sided",
-    interval: Literal["exact", "wilson"] = "exact",
     confidence: float = 0.95,
 ) -> Test:
-    """Test the share of ``successes`` in ``trials`` against ``chance`` by the exact binomial test (scipy).
+    """Test the share of ``successes`` in ``trials`` against 0.5 by the exact binomial test (scipy).
 
     For AB, count preferences for A and test two-sided; for ABX, count correct responses with the alternative "greater".
-    ``interval`` is two-sided: "exact" is Clopper & Pearson's (Biometrika 26, 1934), with a coverage of at least
-    ``confidence``; "wilson" is E. B. Wilson's (JASA 22, 1927), with an average coverage of ``confidence``. Trials are
-    assumed to be independent. Raises ArgumentError for invalid arguments.
+    The two-sided interval is that of C. J. Clopper & E. S. Pearson (Biometrika 26, 1934). Trials are assumed to be
+    independent. Raises ArgumentError for invalid arguments.
     """
     from scipy.stats import binomtest
 
@@ -45,11 +42,9 @@ def binomial(
     if whole(successes, "successes", 0) > trials:
         raise ArgumentError.of("successes", f"must be at most trials={trials}, got {successes}")
     one_of(alternative, "alternative", _ALTERNATIVES)
-    one_of(interval, "interval", ("exact", "wilson"))
-    between(chance, "chance", 0.0, 1.0)
     between(confidence, "confidence", 0.0, 1.0)
-    p = float(binomtest(int(successes), int(trials), chance, alternative).pvalue)
-    limits = binomtest(int(successes), int(trials), chance).proportion_ci(confidence, interval)
+    p = float(binomtest(int(successes), int(trials), alternative=alternative).pvalue)
+    limits = binomtest(int(successes), int(trials)).proportion_ci(confidence)
     estimate = Estimate(successes / trials, float(limits.low), float(limits.high), confidence, trials)
     return Test(f"exact binomial, {alternative}", float(successes), p, estimate)
 
@@ -58,11 +53,8 @@ def mean_opinion_score(
     votes: Sequence[float] | npt.ArrayLike,
     *,
     listeners: Sequence[object] | None = None,
-    interval: Literal["t", "bootstrap"] = "t",
     confidence: float = 0.95,
     scale: tuple[float, float] = (1.0, 5.0),
-    resamples: int = 9999,
-    seed: int = 0,
 ) -> Estimate:
     """Compute a mean opinion score with its confidence interval, as ITU-T P.800.2 (2016) requires.
 
@@ -70,16 +62,12 @@ def mean_opinion_score(
         votes: ratings (n,) within ``scale``: (1, 5) for ACR (ITU-T P.800), (-3, 3) for CMOS, (0, 100) for MUSHRA.
         listeners: the listener of each rating. Because ratings of a listener are not independent, the interval is then
             computed from the listeners' means, and n is the number of listeners. Default: one rating per listener.
-        interval: "t" for Student's t, or "bootstrap" for scipy's bias-corrected and accelerated bootstrap (B. Efron,
-            JASA 82, 1987).
         confidence: level of the interval.
         scale: bounds of the scale.
-        resamples: number of bootstrap resamples.
-        seed: seed of the bootstrap.
 
-    The interval stays within the scale, and its width is above 0 even if all ratings are equal. Sentences are fixed;
-    ``crossed_mean`` treats them as random. Raises ArgumentError for fewer than two ratings or listeners, or for ratings
-    outside the scale.
+    Student's t interval stays within the scale, and its width is above 0 even if all ratings are equal. Sentences are
+    fixed; ``crossed_mean`` treats them as random. Raises ArgumentError for fewer than two ratings or listeners, or for
+    ratings outside the scale.
     """
     from scipy import stats
 
@@ -96,13 +84,7 @@ def mean_opinion_score(
             raise ArgumentError.of("listeners", "must have two or more listeners, got 1")
         values = np.bincount(codes, values) / np.bincount(codes)
     mean = float(values.mean())
-    one_of(interval, "interval", ("t", "bootstrap"))
     sd = float(values.std(ddof=1)) if varies(values) else 0.0
-    if sd and interval == "bootstrap":
-        draws = {"n_resamples": whole(resamples, "resamples", 99), "rng": np.random.default_rng(seed)}
-        limits = stats.bootstrap((values,), np.mean, confidence_level=confidence, method="BCa", **draws)
-        low, high = limits.confidence_interval
-        return Estimate(mean, float(low), float(high), confidence, values.size)
     half_width = float(stats.t.ppf((1.0 + confidence) / 2.0, values.size - 1)) * sd / math.sqrt(values.size)
     # For equal ratings: Clopper and Pearson's bound on the share of other ratings, which are assumed one step away.
     half_width = half_width or 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / values.size)
@@ -274,28 +256,23 @@ def intraclass_correlation(ratings: npt.ArrayLike, *, of_mean: bool = False) -> 
     return (bms - ems) / total if total > 0.0 else math.nan
 
 
-def krippendorff_alpha(
-    ratings: npt.ArrayLike, *, level: Literal["nominal", "ordinal", "interval", "ratio"] = "ordinal"
-) -> float:
+def krippendorff_alpha(ratings: npt.ArrayLike, *, level: Literal["ordinal", "interval"] = "ordinal") -> float:
     """Compute K. Krippendorff's alpha of ratings (raters, items), with NaN for missing ratings.
 
     1 is perfect agreement, 0 chance agreement. ``level`` is the level of measurement: MOS is "ordinal", MUSHRA
     "interval". Uses the coincidence matrix of "Computing Krippendorff's alpha-reliability" (2011). The result is NaN if
-    all ratings are equal. Raises ArgumentError if no item has two ratings, and for negative values on a ratio scale.
-    The package krippendorff is not used, because these few lines do not justify a dependency.
+    all ratings are equal. Raises ArgumentError if no item has two ratings.
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or np.isinf(table).any():
         raise ArgumentError.of("ratings", f"must be numbers of shape (raters, items), got {table.shape}")
-    one_of(level, "level", ("nominal", "ordinal", "interval", "ratio"))
+    one_of(level, "level", ("ordinal", "interval"))
     rated = np.isfinite(table)
     paired = rated.sum(axis=0) >= 2
     if not paired.any():
         raise ArgumentError.of("ratings", "must include at least two ratings of the same item")
     table, rated = table[:, paired], rated[:, paired]
     values, codes = np.unique(table[rated], return_inverse=True)
-    if level == "ratio" and values[0] < 0.0:
-        raise ArgumentError.of("ratings", f"must not be negative on a ratio scale, got {values[0]:g}")
     items = np.nonzero(rated)[1]
     counts = np.zeros((table.shape[1], values.size))
     np.add.at(counts, (items, codes), 1.0)
@@ -303,17 +280,8 @@ def krippendorff_alpha(
     weights = 1.0 / (counts.sum(axis=1) - 1.0)
     coincidences = (counts * weights[:, None]).T @ counts - np.diag((counts * weights[:, None]).sum(axis=0))
     totals = coincidences.sum(axis=0)
-    distances = _distances(values, totals, level)
-    expected = float((np.outer(totals, totals) * distances).sum()) / (totals.sum() - 1.0)
-    return 1.0 - float((coincidences * distances).sum()) / expected if expected > 0.0 else math.nan
-
-
-def _distances(values: _Floats, totals: _Floats, level: str) -> _Floats:
     if level == "ordinal":
         values = np.cumsum(totals) - totals / 2.0
-    differences, sums = values[:, None] - values[None, :], values[:, None] + values[None, :]
-    if level == "nominal":
-        return np.asarray(differences != 0.0, np.float64)
-    if level == "ratio":
-        differences = np.divide(differences, sums, out=np.zeros_like(sums), where=sums > 0)
-    return np.asarray(np.square(differences), np.float64)
+    distances = np.square(values[:, None] - values[None, :])
+    expected = float((np.outer(totals, totals) * distances).sum()) / (totals.sum() - 1.0)
+    return 1.0 - float((coincidences * distances).sum()) / expected if expected > 0.0 else math.nan
