@@ -60,6 +60,7 @@ SUITE: Mapping[str, Sequence[str]] = {
 _FIGURE = re.compile(r"(<!-- figure ([^ ]+) -->)(.*?)(<!-- / -->)")
 # Keys printed above the table.
 _ABOVE = ("command", "date", "machine", "note", "title", "figure", "bench")
+_ENDS = {"smallest": " (minimum)", "largest": " (maximum)"}
 _LABELS = {
     "judges": "evaluators",
     "whisper": "WER or SER (Whisper base)",
@@ -106,6 +107,11 @@ _LABELS = {
     "growth per 1000": "memory growth per 1,000 requests",
     "first sound": "delay from the first bytes of the engine to the first sound",
     "click to sound": "delay from the click on Speak to the first sound",
+    "longest task while streaming": "longest task of the page while audio arrives, 0 below 50 ms",
+    "first paint compact": "delay from running a cell to its compact panel",
+    "first paint explore": "delay from running a cell to its exploration panel",
+    "first paint sweep": "delay from running a cell to its sweep panel",
+    "first paint voices": "delay from running a cell to its voice panel",
     "switching": "delay from a key press to the other clip",
     "grid of 100": "time to draw a grid of 100 takes",
     "frame while 1000 scroll as facets": "frame time while 1,000 takes scroll, facets",
@@ -251,8 +257,10 @@ def _words(name: str) -> str:
         name = name.removesuffix(f"_{key}").replace(f"_{key}:", ":")
     words = name.replace("_", " ")
     head, separator, last = words.rpartition(": ")
-    base = last.removeprefix("largest ")
-    return f"{head}{separator}{_LABELS.get(base, base)}{' (maximum)' * (base != last)}"
+    kind, _, base = last.partition(" ")
+    if kind not in _ENDS:
+        kind, base = "", last
+    return f"{head}{separator}{_LABELS.get(base, base)}{_ENDS.get(kind, '')}"
 
 
 def pages() -> list[Path]:

@@ -253,7 +253,8 @@ def test_a_hundred_cells_open_at_once(scratch: Scratch) -> None:
     page = scratch.run(READY.format(takes=100), "result.panel()")
     wait(page, "+d.all === 100 && +d.drawn >= 12")
     opened = [float(page.evaluate(OPEN)) for _ in range(3)]
-    figure("grid_of_100_ms", sorted(opened)[1])
+    for milliseconds in opened:
+        figure("grid_of_100_ms", milliseconds)
     # What others do on the machine only adds to it.
     assert min(opened) < OPENED_MS, opened
 

@@ -24,7 +24,7 @@ from voicelab.lab import Lab
 from voicelab.runs.cache import Cache
 from voicelab.views import scripts
 from voicelab.views.result_panel import ResultPanel
-from voicelab.views.sweep_panel import SweepPanel
+from voicelab.views.sweep_panel import SweepPanel, _rounded
 
 TEXT = "Eight notes, then some more."
 
@@ -115,6 +115,15 @@ def test_run_right_after_a_change_waits_for_its_validation(panels: Callable[...,
     assert panel.run() is not None
     assert panel.wait(20)
     assert [take.request.temperature for take in panel.result.takes] == [0.3]
+
+
+def test_a_panel_that_never_ran_has_its_form_and_one_sentence(panels: Callable[..., SweepPanel]) -> None:
+    panel = panels(voice=["ada", "ben"])
+    panel.cancel()
+    assert panel.progress.status == "Run synthesizes the takes, which appear here."
+    assert panel.children == (panel.design, panel.children[1], panel.message)
+    assert panel.result.state == "waiting"
+    assert [_rounded(seconds) for seconds in (1, 42, 89, 846)] == ["1 s", "40 s", "90 s", "14 min"]
 
 
 def test_a_limit_is_hard(panels: Callable[..., SweepPanel]) -> None:
@@ -350,6 +359,14 @@ def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel
     assert "alert" in result.message.value
     result.close()
     assert not ballot._database.opened
+
+
+def test_a_take_is_opened_below_the_grid_and_closed(result: ResultPanel) -> None:
+    assert result.open_take(1).wait(30)
+    title, player = result.player.children
+    assert (title.children[0].value.count("take=2"), player.label) == (1, "temperature=0, voice=ada, take=2")
+    title.children[1].click()
+    assert result.player.children == ()
 
 
 def test_a_test_whose_file_cannot_be_written_leaves_the_one_on_the_page(
