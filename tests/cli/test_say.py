@@ -259,6 +259,7 @@ def test_show_text_prints_the_readings_of_homographs(run: Any) -> None:
     printed = str(run("say", "Yesterday he read it, she will [read](/ɹid/) the résumé.", "--show-text").stdout)
     assert "read → R EH1 D (homograph)" in printed
     assert "read → R IY1 D (homograph)" in printed
+    assert "$5.50， → 五点五美元, (" in str(run("say", "他花了$5.50，見 [銀行](https://a.b)。", "--show-text").stdout)
     assert "resume → R EH1 Z AH0 M EY0 (homograph)" in printed
 
 

@@ -163,7 +163,7 @@ _READ = st.one_of(
 """A text, and the languages of the voice that reads it."""
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(_READ)
 def test_output_alphabet_and_speakable_text_is_never_silent(read: tuple[str, tuple[str, ...]]) -> None:
     text, languages = read

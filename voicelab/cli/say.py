@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gc
 import os
+import re
 import struct
 import sys
 import time
@@ -26,7 +27,7 @@ from voicelab.schema import DEFAULT_MODEL, AudioFormat, ReferenceAudio, TTSReque
 from voicelab.storage import check_folder, make_folder, on_disk, open_atomic
 from voicelab.tags import read_tags
 from voicelab.text import as_written, normalize
-from voicelab.text.clean import clean, recorded_changes
+from voicelab.text.clean import HAN, clean, recorded_changes
 from voicelab.text.markup import plain
 
 _SUFFIXES: dict[str, AudioFormat] = {
@@ -139,16 +140,16 @@ def _show_text(call: Call) -> None:
     print_line(result.text)
     unmarked = plain(tagged.said).text if normalized else tagged.said
     steps = {"tag": tagged.said, "markup": unmarked, "characters": clean(unmarked, chinese=True).text}
-    written, spoken = text.split(), result.text.split()
+    written, spoken = _WORD.findall(text), _WORD.findall(result.text)
     # The "and" of three pounds and fifty pence does not align with an "and" of the text.
     matcher = SequenceMatcher(lambda word: word == "and", written, spoken, autojunk=False)
     for kind, begin, end, first, last in matcher.get_opcodes():
         if kind != "equal":
-            passage = " ".join(written[begin:end])
-            step = next((name for name, after in steps.items() if passage not in " ".join(after.split())), "")
+            passage = _joined(written[begin:end])
+            step = next((name for name, after in steps.items() if passage not in _joined(_WORD.findall(after))), "")
             rules = [rule for part, rule in changes if _overlaps(part, passage)]
             why = ", ".join(dict.fromkeys(filter(None, (step, *rules)))) or "punctuation"
-            print_line(f"  {passage or '-'} → {' '.join(spoken[first:last]) or '-'} ({why})")
+            print_line(f"  {passage or '-'} → {_joined(spoken[first:last]) or '-'} ({why})")
     for segment in (segment for segment in plan.segments if isinstance(segment, Phonemes)):
         for word, begin, end in segment.words:
             if word.lower() in HOMOGRAPHS:
@@ -156,6 +157,14 @@ def _show_text(call: Call) -> None:
                 print_line(f"  {word} → {phones.upper().replace('AX', 'AH')} (homograph)")
     for note in dict.fromkeys(plan.notes):
         print_line(f"note: {note}")
+
+
+_WORD = re.compile(rf"[{HAN}]|[^\s{HAN}]+")
+"""A word, or a Chinese character."""
+
+
+def _joined(words: Sequence[str]) -> str:
+    return re.sub(rf"(?<=[{HAN}]) (?=[{HAN},.?!;:])", "", " ".join(words))
 
 
 def _overlaps(part: str, passage: str) -> bool:
