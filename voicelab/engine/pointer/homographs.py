@@ -16,17 +16,11 @@ _TABLE: Final = {word: (noun, verb) for word, noun, verb in rows("english/homogr
 _SENSES: Final = {word: tuple(senses) for word, *senses in rows("english/senses")}
 HOMOGRAPHS: Final = frozenset({*_TABLE, *_SENSES})
 """Words that have several readings."""
-_LISTS: Final = word_lists("english/neighbors")
 _CUES: Final = word_lists("english/cues")
 _DETERMINERS, _AUXILIARIES, _SUBJECTS = _CUES["determiners"], _CUES["auxiliaries"], _CUES["subjects"]
 _BE, _HAVE, _PREPOSITIONS, _ADVERBS = _CUES["be"], _CUES["have"], _CUES["prepositions"], _CUES["adverbs"]
 _TRANSITIVES: Final = _CUES["transitives"]
-_OBJECTS: Final = _LISTS["object"] | {"myself", "yourself", "himself", "herself", "itself", "ourselves", "themselves"}
-_QUESTION_VERBS: Final = frozenset("did does do will would can could should must may".split())
-_QUANTIFIERS: Final = frozenset("enough more some many few less such".split())
-_BEFORE_NOUN_TO: Final = frozenset(
-    "due according prior close next subject back back thanks similar compared related".split()
-)
+_OBJECTS: Final = _CUES["object"] | {"myself", "yourself", "himself", "herself", "itself", "ourselves", "themselves"}
 _ADJECTIVAL: Final = ("al", "ive", "ous", "ful", "ic", "less", "able", "ible", "ary", "est", "ish", "ern")
 
 
@@ -69,7 +63,7 @@ class Context:
         before, subject, after = self.before, self.subject, self.after
         score = 0.0
         if subject == "to":
-            score += -1 if len(self.skipped) > 1 and self.skipped[-2] in _BEFORE_NOUN_TO else 4
+            score += -1 if len(self.skipped) > 1 and self.skipped[-2] in _CUES["before_noun_to"] else 4
         elif subject in _AUXILIARIES or (
             subject.endswith("n't") and subject not in ("isn't", "wasn't", "aren't", "weren't")
         ):
@@ -90,7 +84,12 @@ class Context:
             score -= 1.5
         if before in _TRANSITIVES or before in _CUES["degree"]:
             score -= 2
-        if self.left and self.left[0] in _QUESTION_VERBS and len(self.left) > 2 and after in _OBJECTS | _QUANTIFIERS:
+        if (
+            self.left
+            and self.left[0] in _CUES["question_verbs"]
+            and len(self.left) > 2
+            and after in _OBJECTS | _CUES["quantifiers"]
+        ):
             score += 4  # did the firm appropriate the idea
         if self.word.endswith("s") and before and not before.endswith("s") and after in _OBJECTS:
             score += 2  # the law confines the debate
@@ -127,11 +126,9 @@ def homograph(words: Sequence[str], i: int, written: str) -> tuple[str, ...] | N
 
 
 def _lives(c: Context) -> int:
-    if c.before in _LISTS["who_lives"]:
+    if c.before in _CUES["who_lives"]:
         return 0
-    return int(
-        c.before in _LISTS["noun"] | _LISTS["saved"] or c.before.endswith("'s") or c.after not in _LISTS["place"]
-    )
+    return int(c.before in _CUES["noun"] | _CUES["saved"] or c.before.endswith("'s") or c.after not in _CUES["place"])
 
 
 def _read(c: Context) -> int:
@@ -171,7 +168,7 @@ def _read(c: Context) -> int:
 
 def _lead(c: Context) -> int:
     return int(
-        c.after in _LISTS["metal"]
+        c.after in _CUES["after_lead"]
         or c.before in ("of", "molten", "melted")
         or (c.before in ("with", "from", "contains", "containing") and (not c.after or c.after in _BE))
         or (c.verb() <= 0 and c.has("metal"))
@@ -184,7 +181,7 @@ def _live(c: Context) -> int:
         return 0
     if subject in ("that", "which") and len(c.skipped) > 1 and c.skipped[-2].endswith("s"):
         return 0
-    if before in _LISTS["goes_live"] or subject in _BE or subject in _DETERMINERS or after in _LISTS["live_shows"]:
+    if before in _CUES["goes_live"] or subject in _BE or subject in _DETERMINERS or after in _CUES["live_shows"]:
         return 1
     if subject in _SUBJECTS or subject in _CUES["plurals"] or subject.endswith("s"):
         return 0
@@ -234,7 +231,7 @@ def _wound(c: Context) -> int:
         return 0
     if c.before in _PREPOSITIONS or c.before in _CUES["adjectives"] or not c.left:
         return 0
-    turns = _LISTS["turned"] | _OBJECTS | _PREPOSITIONS | {"tightly", "slowly", "its"}
+    turns = _CUES["turned"] | _OBJECTS | _PREPOSITIONS | {"tightly", "slowly", "its"}
     return int(c.after in turns and c.after not in ("of", "is"))
 
 
