@@ -13,6 +13,7 @@ READ = {
     "Write to Ann <ann@example.org> today.": "Write to Ann ann at example dot org today.",
     "Press <Enter> then <Ctrl+C>.": "Press Enter then Ctrl plus C.",
     "Map<String, List<Integer>> scores": "Map String, List Integer scores",
+    "<https://a.b> and press <Ctrl+C> now": "ay dot B and press Ctrl plus C now",
     "cp <source> <target>, the </body> tag": "cp source target, the body tag",
     "let x: Option<&str>; Array<{id: number}>": "let x: Option and str; Array, id: number",
     '<img src="a.jpg" alt="A cat"> sleeps': "A cat sleeps",

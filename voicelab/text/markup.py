@@ -34,7 +34,7 @@ _BLOCKS, _CELLS, _INLINE, _VOID, _WORDS = word_lists("tags").values()
 _IN_PLACE_OF_TAG: Final = dict.fromkeys(_BLOCKS, "\n\n") | dict.fromkeys(_CELLS, ", ") | {"br": "\n", "wbr": ""}
 _RAW: Final = re.compile(r"<(script|style)\b[^<>]{0,200}>(?:(?!</\1)[^\0]){0,20000}</\1>", re.IGNORECASE)
 _INEQUALITY: Final = re.compile(r"(?<![\w<>])(?P<left>[A-Za-z]|\d+(?:\.\d+)?) ?<(?P<right>[A-Za-z])(?= )(?! ?>)")
-_GREATER: Final = re.compile(r"(?<![\w<>/])(?P<left>[A-Za-z]|\d+(?:\.\d+)?)> (?=[\w.])")
+_GREATER: Final = re.compile(r"(?<![^\s(])(?P<left>[A-Za-z]|\d+(?:\.\d+)?)> (?=[\w.])")
 
 _MARKDOWN: Final = re.compile(
     r"\]\(|\*\*|__|~~|==\S|`|(?<![\w*])\*(?=[^\s*])|(?<![\w_])_(?=[^\s_])|^ {0,3}(?:#{1,6}[ \t]|\+[ \t]|\[[^\]\n]{1,80}\]:|"
