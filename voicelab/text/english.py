@@ -399,7 +399,8 @@ def _measure(m: Match) -> str:
     word = RAISED[m["power"]] + (singular if is_singular else plural_form)
     per = _per(m["per"], RAISED[m["perpower"]]) + _per(m["next"])
     if m["of"]:
-        per = f" per {decimal(m['amount'])} {UNITS[m['of']][0 if _is_one(m['amount']) else 1]}"
+        is_dose = m["unit"].endswith("g") and m["of"].lower().endswith("l")  # otherwise a conversion
+        per = f"{' per' if is_dose else ','} {decimal(m['amount'])} {UNITS[m['of']][0 if _is_one(m['amount']) else 1]}"
     return f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))}{m['scale'] or ''} {word}{per}"
 
 
