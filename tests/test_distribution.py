@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -24,19 +26,19 @@ _REPOSITORY = {
 @pytest.mark.parametrize(
     ("record", "command"),
     [
-        (None, "pip install 'jupyter-voicelab[local]'"),
-        ({"url": "file:///a%20clone/of%27it", "dir_info": {}}, """pip install '/a clone/of'"'"'it[local]'"""),
-        ({"url": "file:///clone", "dir_info": {"editable": False}}, "pip install '/clone[local]'"),
-        ({"url": "file:///clone", "dir_info": {"editable": True}}, "pip install -e '/clone[local]'"),
+        (None, "pip install 'jupyter-voicelab[gpu]'"),
+        ({"url": "file:///a%20clone/of%27it", "dir_info": {}}, """pip install '/a clone/of'"'"'it[gpu]'"""),
+        ({"url": "file:///clone", "dir_info": {"editable": False}}, "pip install '/clone[gpu]'"),
+        ({"url": "file:///clone", "dir_info": {"editable": True}}, "pip install -e '/clone[gpu]'"),
         (
             {"url": "file:///dist/jupyter_voicelab-9.0-py3-none-any.whl", "archive_info": {"hashes": {}}},
-            "pip install 'jupyter-voicelab[local] @ file:///dist/jupyter_voicelab-9.0-py3-none-any.whl'",
+            "pip install 'jupyter-voicelab[gpu] @ file:///dist/jupyter_voicelab-9.0-py3-none-any.whl'",
         ),
         (
             {"url": "https://host/voicelab-9.0.tar.gz", "archive_info": {}},
-            "pip install 'jupyter-voicelab[local] @ https://host/voicelab-9.0.tar.gz'",
+            "pip install 'jupyter-voicelab[gpu] @ https://host/voicelab-9.0.tar.gz'",
         ),
-        (_REPOSITORY, "pip install 'jupyter-voicelab[local] @ git+https://host/a/b.git@40ac'"),
+        (_REPOSITORY, "pip install 'jupyter-voicelab[gpu] @ git+https://host/a/b.git@40ac'"),
     ],
 )
 @pytest.mark.skipif(os.name == "nt", reason="paths differ on Windows")
@@ -49,9 +51,9 @@ def test_install_command_uses_the_recorded_source(
     if record is not None:
         (installed / "direct_url.json").write_text(json.dumps(record))
     monkeypatch.syspath_prepend(tmp_path)
-    assert install_command("local") == command
+    assert install_command("gpu") == command
     assert "[" not in install_command()
-    assert command in str(MissingExtra.of("local", "the embedded voice"))
+    assert command in str(MissingExtra.of("gpu", "open weights"))
 
 
 def test_install_command_of_an_uninstalled_clone(tmp_path: Path) -> None:
@@ -63,3 +65,17 @@ def test_install_command_of_an_uninstalled_clone(tmp_path: Path) -> None:
     command = [sys.executable, "-ISc", code, module]
     process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert process.stdout.strip() == f"pip install -e '{tmp_path}[x]'"
+
+
+def test_extras_named_in_errors_exist() -> None:
+    root = Path(distribution.__file__).parent
+    extras = tomllib.loads((root.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    named = {
+        extra
+        for module in root.rglob("*.py")
+        for extra in re.findall(r"MissingExtra\.(?:of|where)\(\s*\"([^\"]+)\"", module.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 8
+    assert named <= extras.keys()

@@ -125,7 +125,7 @@ Folder = Annotated[
 @weights.command()
 def check(path: Folder) -> None:
     """Compare sizes, digests and tensors with the published ones. Exits with status 1 if there are problems."""
-    with MissingExtra.where("local", "reading weights"):
+    with MissingExtra.where("open-weights", "reading weights"):
         from voicelab.engine.dual.folder import check_weights
     reports = []
     for report in check_weights(path):
@@ -143,7 +143,7 @@ def accept(
     path: Folder, *, yes: Annotated[bool, typer.Option("--yes", help="Accept without confirmation.")] = False
 ) -> None:
     """Print the license of the weights and record its acceptance."""
-    with MissingExtra.where("local", "reading weights"):
+    with MissingExtra.where("open-weights", "reading weights"):
         from voicelab.engine.dual.folder import LICENSES, model_folders
     for folder in model_folders(path):
         license = LICENSES[folder.config.model]  # noqa: A001 - the field's word
@@ -162,7 +162,7 @@ def compile_(
     path: Folder, *, device: Annotated[str | None, typer.Option(help="torch device; a GPU by default.")] = None
 ) -> None:
     """Compile the models for a device ahead of the first request, and cache the code in VOICELAB_HOME."""
-    with MissingExtra.where("local", "compiling weights"):
+    with MissingExtra.where("open-weights", "compiling weights"):
         from voicelab.engine.local import compile_weights
     for model, seconds in compile_weights(path, device):
         print_line(f"{model}: ready after {seconds:.0f} s")

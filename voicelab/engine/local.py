@@ -386,7 +386,7 @@ def _family(weights: Path | None, device: str, rows: int, *, int8_depth: bool, c
         if int8_depth:
             raise EngineError("int8_depth requires open weights; the embedded family does not support it")
         return PointerFamily(weights, device)
-    with MissingExtra.where("gpu", "open weights"):
+    with MissingExtra.where("open-weights", "loading open weights"):
         from voicelab.engine.dual.family import DualFamily
 
     return DualFamily(weights, device, rows, int8_depth=int8_depth, compile=compile)
