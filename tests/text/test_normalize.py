@@ -98,6 +98,7 @@ def test_omissions_are_noted() -> None:
         ("# A title\n\n* an item\n> a quotation", ()),
         ("你好~我有#和*", ("symbols left out: ~#*",)),
         ("1 + 1，R&D，5€ 和 §", ()),
+        ("`a`\\\n1", ("Markdown marks left out: `, \\",)),
         ("Fill in ____ but snake_case", ("symbols left out: _",)),
         (
             r"Not \*bold\*, $x^2$",

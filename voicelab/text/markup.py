@@ -44,7 +44,7 @@ _MARKDOWN: Final = re.compile(
 )
 _OPERATORS: Final = re.compile(r"(?<=[\w)])(\*{1,2})(?=[\w(])")
 _HIGHLIGHT: Final = re.compile(r"(?<![\w=])==(?=\S)([^=\n]{1,200})(?<=\S)==(?![\w=])")
-_ESCAPE: Final = re.compile(r"\\[!-/:-@\[-`{-~]")
+_ESCAPE: Final = re.compile(r"\\(?:[!-/:-@\[-`{-~]|(?=\n))")
 _TASK: Final = re.compile(r"\A\[[ xX]\] ")
 _SUBTITLE: Final = re.compile(
     r"(?:^\d{1,5}[ \t]*\n)?^(?:\d\d:)?\d\d:\d\d[,.]\d{3} --> (?:\d\d:)?\d\d:\d\d[,.]\d{3}[^\n]{0,80}\n|"
