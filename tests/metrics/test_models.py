@@ -181,7 +181,10 @@ def test_missing_library_and_missing_weights_name_the_command(
 @pytest.mark.thorough  # the nightly run installs the libraries
 @pytest.mark.parametrize("name", MODELS)
 def test_each_library_runs_with_random_weights(name: str, tmp_path: Path) -> None:
-    library = {"wavlm": "transformers", "ecapa": "speechbrain", "nisqa": "torchmetrics", "utmos": "utmos_pytorch"}[name]
+    libraries = {"wavlm": "transformers", "ecapa": "speechbrain", "nisqa": "torchmetrics", "utmos": "utmos_pytorch"} | {
+        "paraformer": "funasr_onnx"
+    }
+    library = libraries[name]
     program = [sys.executable, "-W", "ignore", tiny.__file__, name, str(tmp_path)]
     homes = {"HOME": str(tmp_path), "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

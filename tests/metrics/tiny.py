@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tests.speechlike import RATE, speechlike
+from voicelab.asr.recognizers import ParaformerRecognizer, recognizer_by_name
 
 
 def cached(folder: Path, repository: str) -> Path:
@@ -100,7 +101,53 @@ def utmos(folder: Path) -> None:
     torch.save(UTMOSModel().state_dict(), cached(folder, "Blinorot/UTMOS-PyTorch") / "utmos_state_dict.pt")
 
 
-MODELS: dict[str, Callable[[Path], None]] = {"wavlm": wavlm, "ecapa": ecapa, "nisqa": nisqa, "utmos": utmos}
+def paraformer(folder: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    files = folder / ParaformerRecognizer.repository  # a folder of this name in the current folder has priority
+    files.mkdir(parents=True)
+    scores = numpy_helper.from_array(np.eye(5, dtype=np.float32)[None, [3, 4]], "scores")
+    nodes = [
+        helper.make_node("ReduceSum", ["speech"], ["sum"], keepdims=0),
+        helper.make_node("Mul", ["sum", "zero"], ["none"]),
+        helper.make_node("Add", ["scores", "none"], ["logits"]),
+        helper.make_node("Identity", ["count"], ["token_num"]),
+        helper.make_node("Identity", ["speech_lengths"], ["lengths"]),
+    ]
+    zero, count = (
+        numpy_helper.from_array(np.zeros((), np.float32), "zero"),
+        numpy_helper.from_array(np.array([2], np.int32), "count"),
+    )
+    inputs: list[Any] = [("speech", TensorProto.FLOAT, ["b", "t", 560]), ("speech_lengths", TensorProto.INT32, ["b"])]
+    outputs: list[Any] = [("logits", TensorProto.FLOAT, ["b", "n", 5]), ("token_num", TensorProto.INT32, ["b"])]
+    taken, given = ([helper.make_tensor_value_info(*item) for item in items] for items in (inputs, outputs))
+    graph = helper.make_graph(nodes, "paraformer", taken, given, [scores, zero, count])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, files / "model_quant.onnx")
+    mel = {
+        "fs": 16_000,
+        "window": "hamming",
+        "n_mels": 80,
+        "frame_length": 25,
+        "frame_shift": 10,
+        "lfr_m": 7,
+        "lfr_n": 6,
+    }
+    (files / "config.yaml").write_text(json.dumps({"frontend_conf": mel, "model_conf": {}}))
+    (files / "tokens.json").write_text(json.dumps(["<blank>", "<s>", "</s>", "\u4f60", "\u597d"]))
+    numbers = " ".join(["1"] * 560)
+    lines = [f"<{name}> 560 560\n<LearnRateCoef> 0 [ {numbers} ]\n" for name in ("AddShift", "Rescale")]
+    (files / "am.mvn").write_text("<Nnet>\n<Splice> 560 560\n[ 0 ]\n" + "".join(lines) + "</Nnet>\n")
+
+
+MODELS: dict[str, Callable[[Path], None]] = {
+    "wavlm": wavlm,
+    "ecapa": ecapa,
+    "nisqa": nisqa,
+    "utmos": utmos,
+    "paraformer": paraformer,
+}
 
 
 def main(name: str, folder: str) -> None:
@@ -109,6 +156,10 @@ def main(name: str, folder: str) -> None:
 
     MODELS[name](Path(folder))
     samples = speechlike(2.0, pitch=120)
+    if name == "paraformer":
+        assert recognizer_by_name(name).recognise(samples, RATE) == "\u4f60\u597d"
+        sys.stdout.write("[0.0]")
+        return
     model: Any = encoder_of(Tools(encoder=name)) if name in ("wavlm", "ecapa") else predictor_of(Tools(predictor=name))
     values = np.atleast_1d(model.embed(samples, RATE) if hasattr(model, "embed") else model.predict(samples, RATE))
     sys.stdout.write(json.dumps(values.astype(float).tolist()))

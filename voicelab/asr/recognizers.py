@@ -137,22 +137,26 @@ class ParaformerRecognizer:
     """Paraformer-large by funasr-onnx: Mandarin, as in the evaluation of Seed-TTS. Its library fetches the weights.
 
     Z. Gao et al., "Paraformer: Fast and accurate parallel transformer for non-autoregressive end-to-end speech recognition",
-    Interspeech (2022). Raises ImportError when ``funasr-onnx`` is not installed.
+    Interspeech (2022). Raises ImportError without ``funasr-onnx``, and its RuntimeError if the weights cannot be fetched.
     """
 
     name: Final = "paraformer"
+    repository: Final = "iic/speech_paraformer-large_asr_nat-zh-cn-16k-common-vocab8404-onnx"
+    # funasr-onnx requires NumPy 1, but runs with NumPy 2.
+    install: Final = (
+        "pip install modelscope kaldi-native-fbank jieba sentencepiece && pip install --no-deps funasr-onnx"
+    )
 
     def __init__(self) -> None:
         from funasr_onnx import Paraformer
 
-        self._model: Any = Paraformer(
-            "iic/speech_paraformer-large_asr_nat-zh-cn-16k-common-vocab8404-pytorch", batch_size=1, quantize=True
-        )
+        self._model: Any = Paraformer(self.repository, batch_size=1, quantize=True)
 
     def recognise(self, samples: Samples, rate: int) -> str:
         """Transcribe in Chinese characters, without punctuation."""
         results = self._model(resample(samples, rate, _RATE)) if samples.any() else []
-        return " ".join(str(result["preds"][0]) for result in results)
+        predictions = (result["preds"] for result in results)  # of some models, with a list of characters
+        return " ".join(text if isinstance(text, str) else str(text[0]) for text in predictions)
 
 
 def recognizer_by_name(name: str, *, fetch: bool = True) -> Recognizer:
@@ -167,12 +171,12 @@ def recognizer_by_name(name: str, *, fetch: bool = True) -> Recognizer:
         if kind == PocketRecognizer.name:
             return PocketRecognizer()
         if kind == ParaformerRecognizer.name:
-            return ParaformerRecognizer()
+            return _paraformer()
         return _whisper(model or DEFAULT_WHISPER, fetch)
     except ImportError as error:
         if kind == ParaformerRecognizer.name:
             raise MissingExtra(
-                f"the recognizer paraformer requires funasr-onnx: pip install funasr-onnx ({error})"
+                f"the recognizer paraformer requires {ParaformerRecognizer.install} ({error})"
             ) from error
         extra = "whisper" if kind == _WHISPER else "recognition"
         alternative = (
@@ -182,6 +186,15 @@ def recognizer_by_name(name: str, *, fetch: bool = True) -> Recognizer:
         raise MissingExtra(
             f"the recognizer {name} requires {install_command(extra)}{alternative}", extra=extra
         ) from error
+
+
+def _paraformer() -> ParaformerRecognizer:
+    try:
+        return ParaformerRecognizer()
+    except RuntimeError as error:  # raised by the package if its library cannot fetch the weights
+        command = f"modelscope download --model {ParaformerRecognizer.repository}"
+        message = f"the weights of paraformer are not on this machine: with a network connection, run {command}"
+        raise ArgumentError.of("recognizer", message) from error
 
 
 def _whisper(model: str, fetch: bool) -> WhisperRecognizer:
