@@ -20,10 +20,10 @@ CPU = torch.device("cpu")
 
 def test_time_limit_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "LIMIT_S", 10)
-    figures = gpu.Figures(tmp_path / "gpu.json")
+    figures = gpu.Figures(tmp_path / "gpu.json", resumed=False)
     figures.part("slow", 1, lambda: {"slept": time.sleep(60)})  # type: ignore[func-returns-value]
     figures.part("next", 1, lambda: {"figure": 3})
-    figures.began -= 9.5
+    figures._began -= 9.5
     figures.part("last", 1, dict)
     parts = json.loads((tmp_path / "gpu.json").read_text())["parts"]
     assert parts["slow"]["failed"] == "TimeoutError: not finished after 1 s"
