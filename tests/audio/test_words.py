@@ -75,8 +75,14 @@ def test_vtt_with_notes_and_markup_is_loaded(tmp_path: Path) -> None:
     [
         ("a.txt", "", "suffix must be"),
         ("a.srt", "nothing", "not a valid srt file"),
-        ("a.TextGrid", "nothing", "not a valid TextGrid file"),
+        (
+            "a.TextGrid",
+            "nothing",
+            "not a valid TextGrid file: expected text in quotation marks, got the end of the file",
+        ),
         ("a.TextGrid", SHORT[:-20], "not a valid TextGrid file"),
+        ("a.TextGrid", SHORT.partition("<exists>")[0], "expected a number, got the end of the file"),
+        ("a.TextGrid", SHORT.replace('"one"', "1"), "expected text in quotation marks, got 1.0"),
         ("a.srt", "1\n00:00:02,000 --> 00:00:01,000\nback\n", "not a valid srt file"),
     ],
 )

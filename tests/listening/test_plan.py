@@ -25,7 +25,7 @@ def test_plan_round_trip(tmp_path: Path) -> None:
     assert Plan.load(tmp_path / "plan.toml") == plan
     assert plan.registered.startswith("20")
     assert len(plan.digest) == 64
-    with pytest.raises(StoreError, match="registered once"):
+    with pytest.raises(StoreError, match="never replaces a file; choose another path"):
         test.register(tmp_path / "plan.toml", **FIELDS)
 
 

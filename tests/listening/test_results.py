@@ -212,7 +212,7 @@ def test_mushra_is_analyzed_with_any_references_and_anchors(gone: list[str]) -> 
     table = rated("MUSHRA", {**MUSHRA, **{name: level for name, level in ADDED.items() if name not in gone}})
     found = analyze(listening_test("MUSHRA", "ab", items=3), table)
     assert found.crossed["a", "b"].p < 0.05
-    assert "Not screened by the mid-range anchor, as 'anchor70' was not rated: all listeners." in str(found)
+    assert "not rate the mid-range anchor 'anchor70', and are not screened by it: all listeners." in str(found)
     one = table[~((table["listener"] == "listener 0") & (table["system"] == REFERENCE))]
     assert found.listeners == analyze(listening_test("MUSHRA", "ab", items=3), one).listeners == 6
     assert "anchor70" in found.report().text

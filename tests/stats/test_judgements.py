@@ -143,8 +143,8 @@ def test_mushra_screening_without_references_or_anchors() -> None:
     found = screen_mushra(some, reference="reference", anchor="low")
     assert (found.kept, set(found.excluded)) == (("ann", "cid"), {"ben"})
     assert found.notes == (
-        "Not screened by the hidden reference, as 'reference' was not rated: cid.",
-        "Not screened by the mid-range anchor, as 'low' was not rated: all listeners.",
+        "Listeners who did not rate the hidden reference 'reference', and are not screened by it: cid.",
+        "Listeners who did not rate the mid-range anchor 'low', and are not screened by it: all listeners.",
     )
     none = screen_mushra(table[table.system != "reference"], reference="reference")
     assert (none.excluded, len(none.kept), len(none.notes)) == ({}, 3, 1)

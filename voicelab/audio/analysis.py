@@ -200,7 +200,10 @@ def _pyin(samples: _Floats, fmin: float, fmax: float, frame: int, hop: int) -> _
 
 
 def _dips(samples: _Floats, fmin: float, min_lag: int, frame: int, hop: int) -> Iterator[_Floats]:
-    """Compute the normalized difference of centered frames at lags from `min_lag` on, in blocks (frames, lags)."""
+    """Yield YIN's cumulative mean normalized difference at lags from `min_lag` on, as blocks of shape (frames, lags).
+
+    Frames are centered at multiples of `hop`, with zeros before and after the samples.
+    """
     frames = framed(np.pad(samples, frame // 2), frame, hop)
     max_lag = min(math.ceil(_F0_RATE / fmin), frame - 1)
     for start in range(0, len(frames), _FRAMES_PER_BLOCK):

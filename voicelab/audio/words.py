@@ -134,7 +134,8 @@ def _parse_textgrid(text: str) -> list[WordTime]:
     def take(kind: type[Any]) -> Any:
         value = next(tokens, None)
         if not isinstance(value, kind):
-            raise AudioError(f"expected {kind.__name__}, got {value!r}")
+            expected = "a number" if kind is float else "text in quotation marks"
+            raise AudioError(f"expected {expected}, got {'the end of the file' if value is None else repr(value)}")
         return value
 
     if (header := (take(str), take(str))) != ("ooTextFile", "TextGrid"):

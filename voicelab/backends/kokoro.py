@@ -159,7 +159,7 @@ class KokoroBackend(OnnxBackend):
         )
         audio = np.asarray(outputs[0], np.float32).ravel()
         if not audio.size or not np.isfinite(audio).all():
-            raise EngineError("Kokoro: the graph returned no finite samples; it may be damaged")
+            raise EngineError("Kokoro: the ONNX model returned no samples, or NaN or infinity; its file may be damaged")
         if len(outputs) == 1:
             return audio, ()
         frames = np.asarray(outputs[1]).ravel().astype(np.int64)

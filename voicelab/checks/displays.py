@@ -143,7 +143,7 @@ def saved_states(notebook: Any) -> States:
 
 
 def models(model_id: str, states: States) -> Iterator[tuple[str, Any]]:
-    """Yield a displayed model and those that it contains as (id, model), depth first, each once."""
+    """Yield the saved model of a displayed widget, and those of the widgets in it, as (id, model), depth first, each once."""
     stack, seen = [model_id], set()
     while stack:
         current = stack.pop()

@@ -95,7 +95,7 @@ class Plan:
         lines = [f"{name} = {json.dumps(value)}" for name, value in self._content().items() if value is not None]
         data = "\n".join([*lines, f'digest = "{self.digest}"', ""]).encode()
         if not write_atomic(Path(path), data, replace=False):
-            raise StoreError(f"{path} exists: a plan is registered once")
+            raise StoreError(f"{path} exists, and registering never replaces a file; choose another path")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -113,8 +113,10 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
     if min(clip.rate, reference.rate) < _RATE:
         raise Undefined(f"the rates must be at least {_RATE} Hz, got {clip.rate} and {reference.rate}")
     if abs(clip.duration - reference.duration) > _MAX_LENGTH_DIFFERENCE_S:
-        durations = f"its duration is {reference.duration:.2f} s, the clip's {clip.duration:.2f} s"
-        raise Undefined(f"the reference is not aligned: {durations}")
+        raise Undefined(
+            f"the durations of aligned clips must differ by at most {1000 * _MAX_LENGTH_DIFFERENCE_S:.0f} ms, "
+            f"got {clip.duration:.2f} s and, for the reference, {reference.duration:.2f} s"
+        )
     ours, theirs = (sound.resample(_RATE).samples.astype(np.float64) for sound in (clip, reference))
     size = min(ours.size, theirs.size)
     ours, theirs = ours[:size], theirs[:size]
@@ -124,7 +126,10 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
     correlation = correlate(ours, theirs, "full", "fft")[size - 1 - max_lag : size + max_lag]
     lag = int(np.argmax(np.abs(correlation))) - max_lag
     if abs(lag) > _MAX_LAG_S * _RATE:
-        raise Undefined(f"the reference is not aligned: its lag is {lag / _RATE * 1000:+.0f} ms")
+        raise Undefined(
+            f"the clip must be aligned with the reference within {1000 * _MAX_LAG_S:.0f} ms, "
+            f"its lag is {1000 * lag / _RATE:+.0f} ms"
+        )
     return ours[max(0, lag) : size + min(0, lag)], theirs[max(0, -lag) : size - max(0, lag)]
 
 

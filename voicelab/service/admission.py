@@ -98,7 +98,7 @@ class Admission:
         self._window(key).requests += 1
 
     async def reserve(self, key: ApiKey, characters: int) -> bool:
-        """Reserve characters of a key's credit and daily limit; return False if the key has neither.
+        """Reserve characters of a key's credit and daily limit; return False if neither applies to the key.
 
         Raises PaymentRequired if the credit is exceeded, HTTPException 429 if the daily limit is exceeded.
         """

@@ -64,9 +64,9 @@ class Design:
         return _combine(np.delete(self.codes, axis, axis=0))
 
     def crossed(self, first: int, second: int) -> Design | None:
-        """Return the design in which the combination of two axes, as pairs of codes, is the first axis.
+        """Return the design with two axes replaced by one, the first, whose levels are the pairs of codes of both axes.
 
-        The result is None if a combination has no takes.
+        The result is None if a combination of their levels has no takes.
         """
         pairs, codes = np.unique(self.codes[[first, second]], axis=1, return_inverse=True)
         if pairs.shape[1] < np.prod([np.unique(axis).size for axis in pairs]):

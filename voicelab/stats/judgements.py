@@ -211,7 +211,7 @@ def screen_mushra(
         without = [str(listener) for listener in listeners if listener not in raters]
         if without:
             who = "all listeners" if rows.empty else ", ".join(without)
-            notes.append(f"Not screened by the {role}, as {name!r} was not rated: {who}.")
+            notes.append(f"Listeners who did not rate the {role} {name!r}, and are not screened by it: {who}.")
         failed = rows["rating"] < 90.0 if name == reference else rows["rating"] > 90.0
         if name == anchor:
             failed &= failed.groupby(rows["item"]).transform("mean") <= 0.25

@@ -223,7 +223,10 @@ class PointerFamily:
                     pause_s, words = 0.0, words + len(phonemes.words)
 
     def _spelled(self, tag: Tag) -> str:
-        """Encode a phoneme span for the front end: characters for pinyin, a word for Arpabet or IPA, "" for none of them."""
+        """Return text that the front end reads as the phonemes of a tag; "" if they are not valid pinyin, Arpabet or IPA.
+
+        Pinyin becomes Chinese characters, Arpabet and IPA a word of letters that code the phones.
+        """
         pinyin = characters_of_pinyin(tag.name) if "zh" in self.languages else ""
         arpabet = word_of_arpabet(tag.name, tag.word)
         return pinyin or arpabet or word_of_arpabet(arpabet_of_ipa(tag.name)[0], tag.word)

@@ -19,11 +19,13 @@ _IDS = {name: i for i, name in enumerate(ALL_PHONES)}
 
 
 class FrontEnd:
-    """Converts normalized text to model input: words, Chinese characters and the punctuation ``, . ? ! ; : — - '``.
+    """Converts normalized text to phones, the input of the model.
+
+    It reads English words, Chinese characters (if ``languages`` contains zh), and the punctuation ``, . ? ! ; : — - '``.
 
     Args:
         lexicon: pronounces English words.
-        languages: the voice's languages, from `config.LANGUAGES`; text is normalized for them.
+        languages: the voice's languages, from `config.LANGUAGES`; the text must be normalized for them.
     """
 
     def __init__(self, lexicon: Lexicon, languages: tuple[str, ...] = ("en",)) -> None:
