@@ -23,7 +23,7 @@ from voicelab.stats.mixed import (
 )
 
 Labels = Sequence[object] | npt.NDArray[Any]
-_FEW = 5
+_SMALL_SAMPLE = 5
 
 Claim = Literal["better", "different", "not worse", "equivalent"]
 
@@ -180,7 +180,7 @@ def _at_least_rounding(variance: Any, df: Any, step: float, shape: tuple[int, ..
     With five or fewer listeners or items, too many df would remain if their variance is estimated as 0.
     """
     fewest, rounding = min(shape), step**2 / 12.0
-    bound = fewest if fewest <= _FEW else sum(shape) - 2.0
+    bound = fewest if fewest <= _SMALL_SAMPLE else sum(shape) - 2.0
     return np.maximum(variance, rounding), np.where(variance > rounding, np.minimum(df, bound), bound)
 
 

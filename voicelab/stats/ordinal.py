@@ -20,7 +20,7 @@ _MAX_ITERATIONS = 100
 # One exact step of Newton's method follows, so the gain of a further step is negligible.
 _MIN_GAIN = 1e-12
 # A step that gains more than this share of the last one's gain converges slowly.
-_SLOW = 0.3
+_MAX_GAIN_RATIO = 0.3
 # Logarithm of the smallest SD of a random effect.
 _MIN_LOG_SD = -7.0
 # Log odds of three million to one.
@@ -191,7 +191,7 @@ class CumulativeLink:
             gradient = scale * self._sums(link.score) - modes
             direction = information.solve(gradient) if information else gradient
             gain = 0.5 * float(gradient @ direction)
-            if information is None or gain > _SLOW * last:
+            if information is None or gain > _MAX_GAIN_RATIO * last:
                 information, last = self._information(link, scale), math.inf
                 continue
             if gain < _MIN_GAIN:
