@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.browser.conftest import LONG, Scratch, in_kernel, shoot, themed
+from tests.browser.conftest import LONG, Scratch, box_of, in_kernel, shoot, themed
 from tests.browser.test_sweep import wait
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 CELL = """\
 import voicelab as vl
@@ -13,6 +17,16 @@ lab = vl.connect(seed=1)
 lab.speak("Good morning.")
 panel = lab.panel("The birch canoe slid on the smooth planks.")
 panel"""
+
+
+def arrow(page: Page, name: str) -> bytes:
+    """Return how the arrow of the closed list of voices looks beside a name."""
+    voice = page.locator(".voicelab-voice select")
+    voice.evaluate("(node, name) => (node.selectedOptions[0].text = name)", name)
+    box = box_of(voice)
+    return page.screenshot(
+        clip={"x": box["x"] + box["width"] - 20, "y": box["y"], "width": 20, "height": box["height"]}
+    )
 
 
 def test_let_go_heard_and_compared(scratch: Scratch, tmp_path: Path) -> None:
@@ -54,9 +68,16 @@ def test_let_go_heard_and_compared(scratch: Scratch, tmp_path: Path) -> None:
     page.wait_for_selector(".voicelab-field-seed .voicelab-problem:has-text('whole number')")
     assert page.locator(".voicelab-explore button.voicelab-speak").is_disabled()
     assert seed.get_attribute("aria-invalid") == "true"
-    seed.fill("2")
+    seed.fill("4294967295")
     seed.blur()
     wait(page, "+d.all === 3 && +d.drawn === 3")
+    # A long seed is whole on its card, and on one line.
+    title = page.locator(".voicelab-take[data-id='3'] .voicelab-take-title")
+    assert "seed 4294967295" in title.inner_text()
+    assert title.evaluate("(node) => node.scrollHeight <= node.clientHeight")
+    lines = "(node) => [...node.children].find((one) => one.innerText.startsWith('seed')).getClientRects().length"
+    assert title.evaluate(lines) == 1
+    assert arrow(page, "A") == arrow(page, "A name that is longer than the field of a voice " * 3)
     page.wait_for_selector(".voicelab-player[data-state=ready]", timeout=LONG)
     for theme in ("Dark", "Light"):
         themed(page, theme)

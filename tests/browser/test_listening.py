@@ -128,6 +128,9 @@ def test_practice_comes_first_and_is_not_kept(page: Page, tmp_path: Path, kind: 
             page.wait_for_function("(text) => document.querySelector('h2')?.textContent.startsWith(text)", arg=title)
             ready(page)
             assert page.get_by_label("Play Reference").count() == (kind in WITH_REFERENCE)
+            names = [name.lstrip("▶").partition(",")[0] for name in page.locator(".voicelab-play").all_text_contents()]
+            asked = ", ".join(names).replace("Reference", "the reference")
+            assert page.text_content(".voicelab-hint") == f"Play {asked} to the end."
             schemes: tuple[Literal["dark", "light"], ...] = ("dark", "light")
             for scheme, width in itertools.product(schemes, (600, 900, 1280)):
                 page.emulate_media(color_scheme=scheme)

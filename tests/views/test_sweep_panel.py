@@ -22,8 +22,9 @@ from voicelab.capabilities import Price
 from voicelab.errors import StoreError
 from voicelab.lab import Lab
 from voicelab.runs.cache import Cache
+from voicelab.takes.export import LAYOUTS
 from voicelab.views import scripts
-from voicelab.views.result_panel import ResultPanel
+from voicelab.views.result_panel import _LAYOUTS, ResultPanel
 from voicelab.views.sweep_panel import SweepPanel, _rounded
 
 TEXT = "Eight notes, then some more."
@@ -218,6 +219,7 @@ def test_a_failing_cell_keeps_a_secret(panels: Callable[..., SweepPanel]) -> Non
     panel = ran(panels(ToneBackend(fail)))
     error = panel.takes.grid.work.rows[0].error
     assert error == "OSError: refused: Authorization: Bearer …, api_key=…"
+    assert (panel.progress.status, panel.run_button.description) == ("3 of 3 takes, failed", "Retry failed")
     # Nor do the table, what a notebook keeps, and what is exported.
     assert set(panel.result.frame()["error"]) == {error}
     assert error in panel.result._repr_mimebundle_()["text/html"]
@@ -410,6 +412,7 @@ def test_it_is_exported_as_files_a_table_and_a_page(result: ResultPanel, tmp_pat
     frame = result.frame()
     assert len(frame) == 12
     assert frame["duration"].tolist() == pytest.approx(frame["duration_s"].tolist())
+    assert {name for name, _ in _LAYOUTS.values()} == {"files", "run", *LAYOUTS, "webmushra"}
     result.layout_of.value = "LJSpeech"
     assert "id|text" in result.layout_note.value
     sent: list[bytes] = []
@@ -480,6 +483,15 @@ def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) ->
     assert "unknown metric" in result.measured_problem.value
     result.measured.value = "peak"
     assert (result.measured_problem.value, result.metric.options) == ("", (("Peak", "peak"),))
+
+
+def test_takes_are_filtered_by_their_number(tmp_path: Path) -> None:
+    made = Lab(ToneBackend()).sweep(TEXT, temperature=[0], repeats=11, cache=Cache(tmp_path / "cache")).run()
+    panel = made.panel(metrics=["duration"])
+    for where, ids in (("take=10", [9]), ("take>9", [9, 10]), ("take<3", [0, 1])):
+        panel.where.value = where
+        assert (panel.where_problem.value, [row.id for row in panel.grid.work.shown]) == ("", ids)
+    panel.close()
 
 
 def test_a_result_has_a_panel_and_a_page_of_its_own(tmp_path: Path) -> None:

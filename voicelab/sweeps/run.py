@@ -186,10 +186,11 @@ class Progress:
         return self.rendered + self.cached + self.failed
 
     def __str__(self) -> str:
-        parts = [f"{self.done} of {self.total} takes, {self.state}"]
+        failed = self.state == "done" and 0 < self.failed == self.total
+        parts = [f"{self.done} of {self.total} takes, {'failed' if failed else self.state}"]
         if self.cached:
             parts.append(f"{self.cached} cached")
-        if self.failed:
+        if self.failed and not failed:
             parts.append(f"{self.failed} failed")
         return ", ".join(parts)
 

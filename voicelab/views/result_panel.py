@@ -58,6 +58,7 @@ _LAYOUTS: Final = {
     "Hugging Face audiofolder": ("audiofolder", "audio/ (WAV), metadata.csv and a data card, for load_dataset."),
     "LJSpeech": ("ljspeech", "wavs/ and metadata.csv (id|text|text), for training."),
     "Kaldi": ("kaldi", "wav/ with wav.scp, text and utt2spk."),
+    "LibriSpeech": ("librispeech", "SPEAKER/CHAPTER/ with FLAC and .trans.txt; SPEAKERS.TXT."),
     "LibriTTS": ("libritts", "SPEAKER/CHAPTER/ with WAV, NAME.normalized.txt and .trans.tsv; speakers.tsv."),
     "VCTK": ("vctk", "wav48/SPEAKER/ and txt/SPEAKER/."),
     "webMUSHRA": ("webmushra", "The configuration of a MOS test and its audio, for a webMUSHRA server."),
@@ -224,7 +225,11 @@ class ResultPanel(SavedOutput, TakesView):
     def card(self, index: int, row: TakeRow, fetch: Callable[[TakeRow], Clip] | None = None) -> TakeCard:
         """Create the card for a row of the table; ``fetch`` returns a clip in place of the take's own."""
         card = card_of(index, row, self._names, None if fetch is None else partial(fetch, row))
-        return replace(card, labels=take_labels(card.labels))
+        labels = take_labels(card.labels)
+        number = labels.get("take", "")
+        # A number, so that the filter take>9 does not compare texts.
+        values = {**card.values, "take": int(number)} if number.isdecimal() else card.values
+        return replace(card, labels=labels, values=values)
 
     def listening_test(self) -> None:
         """Start a blind test of the selected takes; ratings are stored in a file next to the notebook."""

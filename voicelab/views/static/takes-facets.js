@@ -11,9 +11,8 @@ import { drawWave } from "./takes-card.js";
 const HEAD = 160; // pixels of the names of the rows, at most
 const NARROWEST = 112; // pixels of a cell
 const STEP = 26; // pixels from one play button to the next
-const TOOLS = 55; // pixels of a cell beside its play buttons
-const REST = 72; // pixels of a cell besides its play buttons
-const NAMES = 34; // pixels of the names of the columns
+const TOOLS = 55; // pixels of a cell's width that its play buttons do not have
+const REST = 72; // pixels of a cell's height that its play buttons do not have
 const SHORTEST = 1e-3; // seconds
 const pen = document.createElement("canvas").getContext("2d");
 
@@ -205,8 +204,8 @@ export class Facets {
     this.fixed = fixed;
     const [top, left] = [row * this.height, column * this.width];
     if (top < scroller.scrollTop) scroller.scrollTop = top;
-    else if (top + this.height + NAMES > scroller.scrollTop + scroller.clientHeight) {
-      scroller.scrollTop = top + this.height + NAMES - scroller.clientHeight;
+    else if (top + this.height + this.names.offsetHeight > scroller.scrollTop + scroller.clientHeight) {
+      scroller.scrollTop = top + this.height + this.names.offsetHeight - scroller.clientHeight;
     }
     if (left < scroller.scrollLeft) scroller.scrollLeft = left;
     else if (left + this.width + this.head > scroller.scrollLeft + scroller.clientWidth) {
