@@ -159,6 +159,18 @@ def test_all_lines_that_are_no_json_objects_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"path": "a"}\n[1]\n\n{"path":\n')
     with pytest.raises(StoreError, match=r"a JSON object per line: line 2 is '\[1\]'; line 4 is '{\"path\":'"):
         read_table(tmp_path / "x.jsonl")
+    (tmp_path / "x.json").write_text('["a", {"path": "b"}, 3]')
+    with pytest.raises(StoreError, match=r"must be a list of JSON objects, or .*: item 1 is 'a'; item 3 is '3'"):
+        read_table(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_json_is_a_list_or_lines(suffix: str, tmp_path: Path) -> None:
+    rows = [{"Path": "a.wav", "gain": 0.5}, {"Path": "b.wav", "gain": 1.0}]
+    for text in (json.dumps(rows), json.dumps(rows, indent=1), "\n".join(map(json.dumps, rows))):
+        (tmp_path / f"x.{suffix}").write_text(text)
+        table = read_table(tmp_path / f"x.{suffix}", ["path"])
+        assert table.to_dict("list") == {"path": ["a.wav", "b.wav"], "gain": [0.5, 1.0]}
 
 
 def test_an_excel_file_is_read_whatever_its_suffix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

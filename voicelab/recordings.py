@@ -23,8 +23,18 @@ from voicelab.call import Call
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, AudioError, StoreError, some
 from voicelab.storage import digest_of
+from voicelab.tables import (
+    JSON_SUFFIXES,
+    bytes_of,
+    known_names,
+    path_text,
+    read_cells,
+    read_table,
+    read_text,
+    restore_texts,
+    table_of,
+)
 from voicelab.tables import SUFFIXES as TABLES
-from voicelab.tables import bytes_of, known_names, path_text, read_cells, read_table, read_text, restore_texts, table_of
 
 SUFFIXES: Final = frozenset(
     ".wav .flac .mp3 .ogg .oga .opus .m4a .mp4 .aac .aif .aiff .aifc .au .caf .webm .mka .wma .amr .sph .w64 .wv".split()
@@ -33,7 +43,7 @@ SUFFIXES: Final = frozenset(
 
 _SIDECARS: Final = (".txt", ".lab", ".normalized.txt")
 # Suffixes of files that often accompany recordings and are not counted as skipped.
-_COMPANIONS: Final = (*TABLES, ".txt", ".lab", ".textgrid", ".json", ".md", ".yaml", ".yml", ".html")
+_COMPANIONS: Final = (*TABLES, ".txt", ".lab", ".textgrid", ".md", ".yaml", ".yml", ".html")
 _SYSTEM_NAMES: Final = frozenset(
     (
         "__MACOSX",
@@ -474,7 +484,7 @@ def _matching(pattern: str, report: Report, system: str) -> list[Recording]:
 
 def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
     """Read a table that has a header row, or the layout of LJSpeech, which has none."""
-    if path.suffix.lower() == ".jsonl":
+    if path.suffix.lower() in JSON_SUFFIXES:
         table = read_table(path)
     else:
         cells = read_cells(path, _COLUMNS)

@@ -1,4 +1,4 @@
-"""Tables in files: read CSV with any separator and encoding, JSON lines and Excel; write CSV that is safe in spreadsheets.
+"""Tables in files: read CSV with any separator and encoding, JSON and Excel; write CSV that is safe in spreadsheets.
 
 Text that a spreadsheet would run as a formula is prefixed with a single quote (OWASP, "CSV Injection"). Numbers, including
 negative numbers, are unchanged. Machine-readable formats (``metadata.csv`` of audiofolder and LJSpeech, Kaldi's lists) are
@@ -24,7 +24,8 @@ from voicelab.errors import MissingExtra, StoreError, some
 if TYPE_CHECKING:
     import pandas as pd
 
-SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".xlsx", ".xlsm")
+JSON_SUFFIXES: Final = (".json", ".jsonl")
+SUFFIXES: Final = (".csv", ".tsv", ".xlsx", ".xlsm", *JSON_SUFFIXES)
 """Suffixes of tables, in lower case."""
 
 # Spreadsheets also interpret full-width signs. Leading quotes are matched so that every text is restored exactly.
@@ -57,42 +58,54 @@ class Cells:
 
 
 def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
-    """Read a table from a CSV, Excel or JSON lines file.
+    """Read a table from a CSV, Excel or JSON file.
 
     CSV: the separator (comma, semicolon, tab or vertical bar) is the one that gives rows of equal length; quotes follow
     RFC 4180, or belong to the text if they are unbalanced. The encoding is UTF-8 or UTF-16, else detected. Excel: the
-    first sheet with a known column is read, or else the first sheet. JSON lines: one object per line. Empty rows are
-    skipped.
+    first sheet with a known column is read, or else the first sheet. JSON: a list of objects, or an object per line.
+    Empty rows are skipped.
 
     Args:
-        path: the file; CSV and Excel are distinguished by content, JSON lines by the suffix .jsonl.
+        path: the file; CSV and Excel are distinguished by content, JSON by the suffix.
         names: column names that the caller knows. A column name that differs from a known name only in case, spaces, hyphens
             and underscores is renamed: "File Name" to ``file_name``. Others are unchanged.
 
     Returns:
-        A table of strings, "" for an empty cell (JSON lines keep their types). In files that are not separated by commas,
+        A table of strings, "" for an empty cell (values of JSON keep their types). In files that are not separated by commas,
         decimal commas become points. ``attrs["notes"]`` lists, as sentences, the guesses and changes made.
 
     Raises:
-        StoreError: the file cannot be read or is not a table, rows have more cells than the header row, or lines are
-            not JSON objects; the message names the first of these rows or lines.
+        StoreError: the file cannot be read or is not a table, rows have more cells than the header row, or rows are
+            not JSON objects; the message names the first of these rows.
         MissingExtra: the file is an Excel file, and openpyxl is not installed.
     """
     import pandas as pd
 
     path = Path(path)
-    if path.suffix.lower() == ".jsonl":
-        records, problems = [], []
-        for number, line in enumerate(read_text(path).split("\n"), start=1):
-            try:
-                records += [dict(json.loads(line))] if line.strip() else []
-            except (ValueError, TypeError):
-                problems.append(f"line {number} is {line.strip()[:40]!r}")
-        if problems:
-            raise StoreError(f"{path} must have a JSON object per line: {some(problems, _MAX_LISTED, '; ')}")
-        table = pd.DataFrame(records)
+    if path.suffix.lower() in JSON_SUFFIXES:
+        table = pd.DataFrame(_json_rows(path))
         return table.rename(columns=known_names(table.columns, names))
     return table_of(read_cells(path, names), names, path.name)
+
+
+def _json_rows(path: Path) -> list[dict[str, Any]]:
+    text = read_text(path)
+    try:
+        whole = json.loads(text)
+        kind, rows = "item", list(enumerate(whole if isinstance(whole, list) else [whole], start=1))
+    except ValueError:
+        kind, rows = "line", [(n, _parsed(line)) for n, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if others := [f"{kind} {number} is {str(row)[:40]!r}" for number, row in rows if not isinstance(row, dict)]:
+        message = f"{path} must be a list of JSON objects, or have a JSON object per line"
+        raise StoreError(f"{message}: {some(others, _MAX_LISTED, '; ')}")
+    return [row for _, row in rows if row]
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return line.strip()
 
 
 def table_of(cells: Cells, names: Iterable[str] = (), title: str = "the table") -> pd.DataFrame:

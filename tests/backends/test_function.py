@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -199,6 +201,7 @@ def test_annotations_of_parameters() -> None:
         gain: float | int = 1,  # noqa: PYI041 - as users write
         folder: Path = Path(),
         tags: tuple[str, ...] = (),
+        window: tuple[int, float] | None = None,
         top_k: object = None,
     ) -> tuple[Any, int]:
         CALLS.append({key: value for key, value in locals().items() if key != "text"})
@@ -216,16 +219,35 @@ def test_annotations_of_parameters() -> None:
             "folder": Path("a"),
             "tags": (),
         }
-        assert CALLS[-1] == {**values, "rate": 1.0, "top_k": None}
+        assert CALLS[-1] == {**values, "rate": 1.0, "window": None, "top_k": None}
     for fields, message in (
         ({"style": "loud"}, "style: must be 'calm' or 'lively', got 'loud'"),
         ({"steps": 5}, "steps: must be between 4 and 8|steps: must be 4 or 8, got 5"),
         ({"rate": -1}, r"rate: must be between 0 and 1e\+09, got -1"),
         ({"tags": ["a"]}, "tags: cannot be set; own must annotate it with bool, int"),
+        ({"window": 0.5}, "window: cannot be set; own must annotate it with bool, int"),
         ({"top_k": 3}, "top_k: cannot be set; own must annotate it with bool, int"),
     ):
         with pytest.raises(RequestInvalid, match=message):
             lab.speak("Hello.", **fields)
+
+
+def test_models_are_the_values_of_the_parameter() -> None:
+    def sized(text: str, model: Literal["small", "large"] = "large") -> tuple[Any, int]:
+        CALLS.append({"model": model})
+        return SINE, RATE
+
+    def numbered(text: str, voice: Literal[0, 1] = 0) -> tuple[Any, int]:
+        return SINE, RATE
+
+    assert vl.connect(numbered).voices == ()  # voices have names
+    lab = vl.connect(sized)
+    for options, model in (({}, "large"), ({"model": "small"}, "small")):
+        lab.speak("Hello.", **options)  # type: ignore[arg-type]
+        assert CALLS[-1] == {"model": model}
+    assert set(lab.capabilities.models) == {"small", "large"}
+    with pytest.raises(RequestInvalid, match="model"):
+        lab.speak("Hello.", model="medium")
 
 
 def test_asynchronous_functions(tmp_path: Path) -> None:
@@ -255,6 +277,17 @@ def test_asynchronous_functions(tmp_path: Path) -> None:
     next(stream)
     stream.close()
     assert ended.is_set()
+
+
+def test_an_interrupt_ends_an_asynchronous_function() -> None:
+    async def endless(text: str) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(60)
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        vl.connect(endless).speak("Hello.")
+    assert time.monotonic() - started < 30
 
 
 def test_own_parameters_in_extra_are_typed_keywords() -> None:

@@ -265,7 +265,8 @@ def test_vllm_omni() -> None:
         ):
             with pytest.raises(vl.RequestInvalid, match=message):
                 lab.speak("Hello.", **fields)
-        table = lab.sweep("Hello.", language=["English", "Chinese"], seed=[1, 2]).run()  # type: ignore[call-arg]
+        table = lab.sweep("Hello.", extra={"language": ["English", "Chinese"], "top_k": 3}, seed=[1, 2]).run()
+        assert {(body["language"], body["top_k"]) for body in server.asked[-4:]} == {("English", 3), ("Chinese", 3)}
         assert len({row.take.digest for row in table.rows if row.take}) == 4
 
 

@@ -56,10 +56,16 @@ def test_a_folder_with_everything(run: Any, service: str, spec: str, tones: Tone
     again = run("sweep", spec, "--base-url", service)
     assert "12 cached" in again.stdout
     assert len(tones.asked) == 12
+    Path(spec).write_text(
+        SPEC.replace("0..1 step 0.5", "0..1 step 1")
+    )  # takes.csv follows the spec, the run has all takes
+    run.well("sweep", spec, "--base-url", service)
+    assert set(pd.read_csv("study/takes.csv")["temperature"]) == {0.0, 1.0}
+    assert (len([*Path("study/audio").iterdir()]), len(load("study"))) == (8, 12)
     Path("other.toml").write_text('text = "Another."\n')
     line = run.refused("sweep", "other.toml", "-o", "study", "--base-url", service)
     assert "must not contain another sweep, got study with the sweep of study.toml" in line
-    assert len(pd.read_csv("study/takes.csv")) == 12
+    assert len(pd.read_csv("study/takes.csv")) == 8
 
 
 def test_rows_of_a_file(run: Any, service: str, tmp_path: Path, tones: ToneBackend) -> None:

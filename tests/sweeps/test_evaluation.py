@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 from typer.testing import CliRunner
@@ -126,6 +127,9 @@ def test_tables_rows_and_folders(meta: Path) -> None:
     assert plain.table.column("item").labels == ("a", "b")
     texts = vl.evaluate(["One.", "Two."], folder=folder / "o4", metrics=["duration"], repeats=1, ours=lab)
     assert list(texts.frame.text) == ["One.", "Two."]
+    for items in (pd.Series(["One.", "Two."]), np.array(["One.", "Two."])):
+        again = vl.evaluate(items, folder=folder / "o4", metrics=["duration"], repeats=1, ours=lab)
+        assert list(again.frame.text) == ["One.", "Two."]
     (folder / "lines.txt").write_text("One.\nTwo.\n")
     (folder / "voices.csv").write_text("text,voice,speaker_id\nOne.,ada,1\nTwo.,ben,\n")
     for name, note in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,12 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         (cell,) = lab.sweep(**read_spec(tmp_path / name).options).grid.cells
         assert cell.call.request.top_p == 0.5
+    values = [("One.", 0.5, False), ("Two.", 1, True)]
+    (tmp_path / "a.json").write_text(
+        json.dumps([dict(zip(("text", "top_p", "normalize"), row, strict=True)) for row in values])
+    )
+    requests = [cell.call.request for cell in lab.sweep(**read_spec(tmp_path / "a.json").options).grid.cells]
+    assert [(request.text, request.top_p, request.normalize) for request in requests] == values
     with pytest.raises(RequestInvalid, match="rows: must be a DataFrame, mappings or the path of a CSV or Excel file"):
         lab.sweep(rows=5)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match=r"none\.csv cannot be read"):

@@ -16,6 +16,7 @@ import pytest
 import voicelab as vl
 from tests.speechlike import RATE, speechlike
 from tests.takes.test_collection import in_container
+from tests.tones import ToneBackend
 from voicelab.clip import UNKNOWN_TEXT
 from voicelab.errors import ArgumentError, AudioError, StoreError
 
@@ -174,6 +175,26 @@ def test_an_export_replaces_only_the_same_takes(layout: str, tmp_path: Path) -> 
     assert len(vl.load(folder) if layout == "run" else vl.collect(folder)) == 11
     if layout == "files":  # two were 0.wav and 1.wav, eleven are 00.wav to 10.wav
         assert len([*(folder / "audio").iterdir()]) == 11
+
+
+@pytest.mark.parametrize("layout", ["files", "audiofolder", "kaldi"])
+def test_an_export_of_a_sweep_replaces_only_its_own_texts(layout: str, tmp_path: Path) -> None:
+    lab, folder = vl.Lab(ToneBackend()), tmp_path / "set"
+    for texts in ("{tag}No,\n  no.", ["Yes,  yes.", " =1+1 "]):
+        made = lab.sweep(
+            texts, extra={"tag": ["", "[sad]"]} if isinstance(texts, str) else None, temperature=[0.5, 1]
+        ).run()
+        for _ in range(2):
+            made.export(folder / str(len(texts)), layout)
+    with pytest.raises(StoreError, match=r"got others in \w+\.csv: .*; export to a new folder$"):
+        lab.sweep("One.", temperature=[0.5, 1]).run().export(folder / "2", layout)
+    table = tmp_path / ("metadata.csv" if layout == "audiofolder" else "takes.csv")
+    table.write_text("name,words\na.wav,Of another program.\n")
+    with pytest.raises(StoreError, match=r"got others in \w+\.csv: a\.wav, Of another program\.; export"):
+        made.export(tmp_path, layout)
+    lab.sweep("One.", temperature=[0.5, 1]).run().export(tmp_path / "one", layout)
+    with pytest.raises(StoreError, match="got others in"):  # the same axes
+        lab.sweep("Two.", temperature=[0.5, 1]).run().export(tmp_path / "one", layout)
 
 
 def test_missing_files_of_a_table_are_named_together_and_load_names_one(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def _unwrapped(hint: typing.Any) -> tuple[typing.Any, list[typing.Any], bool]:
             optional = True
             rest = [argument for argument in arguments if argument is not type(None)]
             hint = rest[0] if len(rest) == 1 else typing.Union[tuple(rest)]  # noqa: UP007 - Python 3.9
-        elif set(arguments) == {int, float}:
+        elif set(arguments) == {int, float} and getattr(hint, "__origin__", typing.Union) is typing.Union:
             hint = float
         else:
             return hint, metadata, optional
@@ -137,6 +137,8 @@ def returned(value: typing.Any) -> typing.Iterator[object]:
                     yield thread.submit(loop.run_until_complete, value.__anext__()).result()
                 yield from returned(thread.submit(loop.run_until_complete, value).result())
             finally:
+                for task in asyncio.all_tasks(loop):  # after an interrupt of this thread
+                    loop.call_soon_threadsafe(task.cancel)
                 thread.submit(loop.run_until_complete, loop.shutdown_asyncgens()).result()
     elif isinstance(value, io.IOBase) or hasattr(value, "read"):
         file = typing.cast("typing.IO[bytes]", value)
@@ -208,13 +210,13 @@ def main(script: str) -> None:
     kinds = conversions(module.tts)
     for line in requests:
         request = json.loads(line)
-        key, arguments = request["id"], converted(request["arguments"], kinds)
+        key, arguments = request["id"], request["arguments"]
         for item in arguments.get("references") or ():
             item["audio"] = base64.b64decode(item["audio"])
         if "references" in arguments:
             arguments["references"] = [SimpleNamespace(**item) for item in arguments["references"]]
         try:
-            for value in returned(module.tts(request["text"], **arguments)):
+            for value in returned(module.tts(request["text"], **converted(arguments, kinds))):
                 send(id=key, **_message(value))
             send(id=key, done=True)
         except Exception as error:  # noqa: BLE001 - errors of the model

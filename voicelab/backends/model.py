@@ -93,7 +93,7 @@ class ModelBackend(VoicelessBackend, ABC):
         name: name of the model, for messages and tables.
         parameters: its parameters, except the text.
         voices: its voices; by default the choices of a parameter ``voice``.
-        models: values of a parameter ``model``; by default the name.
+        models: values of a parameter ``model``; by default its default and choices, or else the name.
         seed: seed support; by default best-effort if there is a parameter ``seed``, else none.
         languages: language codes.
         fingerprint: digest of the model.
@@ -123,8 +123,11 @@ class ModelBackend(VoicelessBackend, ABC):
             raise ArgumentError.of(
                 "voices", f"{name} must have a parameter 'voice' if voices are given, got {self._listed}"
             )
+        voice, model = (self._parameters.get(name, Parameter(name)) for name in ("voice", "model"))
         if voices is None:
-            voices = self._parameters["voice"].choices if "voice" in names else ()
+            voices = [choice for choice in voice.choices if isinstance(choice, str)]
+        own_models = (value for value in (model.default, *model.choices) if isinstance(value, str) and value)
+        models = tuple(models or dict.fromkeys(own_models))
         unknown = [item for item in self._parameters.values() if item.name not in MAPPED]
         for item in unknown:
             if item.required:
@@ -150,7 +153,7 @@ class ModelBackend(VoicelessBackend, ABC):
         self._slots = threading.BoundedSemaphore(at_once)
         capabilities = Capabilities(
             name=name,
-            models=tuple(models or (name,)),
+            models=models or (name,),
             device="cpu",
             seed=seed or ("best-effort" if "seed" in names else "none"),
             fingerprint=fingerprint,

@@ -19,6 +19,7 @@ from voicelab.storage import check_folder, check_writable, write_atomic
 from voicelab.sweeps.evaluation import PROTOCOLS
 from voicelab.sweeps.spec import in_file, read_spec
 from voicelab.tables import bytes_of
+from voicelab.takes.export import write_files
 
 Spec = Annotated[
     Path,
@@ -87,7 +88,8 @@ def sweep(
             except ExecutorError as error:
                 print_line(str(error), to_stderr=True)
         table = plan.table(run)
-        table.export(folder)
+        # Replaces the table of an earlier version of the spec; the run has the takes of all versions.
+        write_files(folder, table.frame(), [row for row in table.rows if row.state != "waiting"], replace=True)
     print_line(f"{folder}: {run.progress}")
     for note in table.notes:
         print_line(f"note: {note}", to_stderr=True)

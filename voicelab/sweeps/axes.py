@@ -410,7 +410,7 @@ def _cell(name: str, value: Any, knob: Knob | None, template: bool, typed: bool)
     """Convert a cell to a value of its axis; None if it is missing. Raises RequestInvalid."""
     if value is None or (typed and value == ""):
         return "" if template else None
-    if typed and not template and name not in ("text", "references"):
+    if typed and isinstance(value, str) and not template and name not in ("text", "references"):
         is_float = value_kind(name, (knob,) if knob else ())[0] is float  # integers may have commas of thousands
         value = _token(name, value.replace(",", ".") if is_float else value, knob)
     if isinstance(value, float) and value.is_integer() and value_kind(name, (knob,) if knob else ())[0] is int:

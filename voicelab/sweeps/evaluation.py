@@ -319,7 +319,7 @@ def _check_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
 def _records(items: Any) -> tuple[Path, list[Any], Sequence[str]]:
     """Return the folder of a list, its records, and notes."""
     if not isinstance(items, str | Path):
-        listed = items.to_dict("records") if hasattr(items, "to_dict") else list(items or ())
+        listed = items.to_dict("records") if hasattr(items, "columns") else [] if items is None else list(items)
         if wrong := next((item for item in listed if not isinstance(item, str | Mapping)), None):
             raise ArgumentError.of("items", f'must be texts or rows such as {{"text": "Hello."}}, got {wrong!r}')
         return Path(), [{"text": item} if isinstance(item, str) else item for item in listed], ()

@@ -74,7 +74,7 @@ def read_spec(path: str | Path) -> SweepSpec:
         audio_s = 600
 
     ``backend = "NAME:ADDRESS"`` at the top sets the backend; ``rows = "texts.csv"`` replaces ``text``, and a
-    table (CSV, TSV, JSONL, Excel) is read as rows. ``[fields]`` holds fixed fields, ``[axes]`` varied fields.
+    table (CSV, TSV, JSON, Excel) is read as rows. ``[fields]`` holds fixed fields, ``[axes]`` varied fields.
     ``references`` and ``rows`` name files relative to the spec. References are given as ``["a.wav"]``, with the
     transcript in a.txt, or as ``[{audio = "a.wav", text = "…"}]``. Raises StoreError if the file cannot be read as TOML,
     RequestInvalid for invalid contents.

@@ -315,8 +315,11 @@ def sweep_of(
     texts = [text] if isinstance(text, str) else []
     texts += [value for axis in columns if axis.name == "text" for value in axis.values if value is not None]
     templates = {name for template in texts for name in template_names(template) if not is_field(name)}
-    # A service with open-ended fields validates ``extra`` itself.
-    own = templates | {knob.name for item in declared if not item.open_ended for knob in item.knobs}
+    # A service with open-ended fields validates single values in ``extra`` itself.
+    extra = fields.get("extra")
+    listed = {name for name in extra if varied(name, extra[name], knobs)} if isinstance(extra, Mapping) else set()
+    own = {knob.name for item in declared for knob in item.knobs if not item.open_ended or knob.name in listed}
+    own |= templates
     templates -= {knob.name for knob in knobs}
     values = {name: value for name, value in without_extra(recorded(fields), own).items() if value is not None}
     values |= {name: [values[name]] for name in templates & values.keys() if not varied(name, values[name])}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from voicelab.capabilities import Capabilities
-from voicelab.clip import UNKNOWN_TEXT, Clip
-from voicelab.errors import StoreError, some
+from voicelab.clip import UNKNOWN_TEXT, Clip, Take
+from voicelab.errors import StoreError, shortened, some
 from voicelab.recordings import REPEAT
 from voicelab.runs.folder import RUN_FILE
 from voicelab.runs.run import Journal, read_run, take_row
@@ -36,55 +36,74 @@ LAYOUTS: Final[Mapping[str, str]] = {
 
 
 _MAX_LISTED: Final = 5
+_MAX_CHARACTERS: Final = 60
 
 
-def check_earlier(folder: Path, layout: str, rows: Sequence[TakeRow]) -> list[str]:
-    """Return the files of an earlier export of the same takes. Raises StoreError if a folder has other takes."""
-    table = {"run": RUN_FILE, "audiofolder": "metadata.csv"}.get(layout, "takes.csv")
-    if not rows or not (folder / table).is_file():
-        return []
-    files: list[str] = []
-    if layout == "run":
-        run, take_keys = read_run(folder), {row.take.key for row in rows if row.take is not None}
-        other = [
-            str(dict(labels)) for take, labels in zip(run.takes, run.labels, strict=True) if take.key not in take_keys
-        ]
-    else:
-        earlier = read_table(folder / table)
-        earlier = earlier if layout == "audiofolder" else restore_texts(earlier)
-        files = earlier["file"].tolist() if "file" in earlier else []
-        names = [name for name in rows[0].keys if name in earlier]
-        keys = {tuple("" if row.keys[name] is None else str(row.keys[name]) for name in names) for row in rows}
-        listed = earlier[names].itertuples(index=False, name=None)
-        other = [", ".join(map(str, key)) for key in listed if not names or key not in keys]
-    if other:
-        message = "must be new or have an earlier export of the same takes"
-        raise StoreError(f"{folder} {message}, got others in {table}: {some(other, _MAX_LISTED, '; ')}")
-    return files
+def _check_others(table: Path, others: Sequence[str]) -> None:
+    if others:
+        message = "must be new or have an earlier export of the same takes, got others in"
+        listed = some([shortened(other, _MAX_CHARACTERS) for other in others], _MAX_LISTED, "; ")
+        raise StoreError(f"{table.parent} {message} {table.name}: {listed}; export to a new folder")
 
 
-def write_files(folder: Path, frame: pd.DataFrame, rows: Sequence[TakeRow]) -> Path:
+def _check_earlier(table: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """Raise StoreError if the table of an earlier export has rows that are not among ``records``."""
+    import pandas as pd
+
+    if not records or not table.is_file():
+        return
+    earlier = read_table(table) if table.name == "metadata.csv" else restore_texts(read_table(table))
+    latest = _as_read(pd.DataFrame(records).to_csv(index=False).encode())
+    names = [name for name in latest if name in earlier]
+    known = {tuple(key) for key in latest[names].to_numpy().tolist() if names}
+    rows = zip(earlier.to_numpy().tolist(), earlier[names].to_numpy().tolist(), strict=True)
+    _check_others(table, [", ".join(filter(None, row)) for row, key in rows if tuple(key) not in known])
+
+
+def _as_read(csv: bytes) -> pd.DataFrame:
+    """Return a table of strings, as ``read_table`` does."""
+    import pandas as pd
+
+    return pd.read_csv(io.BytesIO(csv), dtype=str, keep_default_na=False)
+
+
+def write_files(folder: Path, frame: pd.DataFrame, rows: Sequence[TakeRow], *, replace: bool = False) -> Path:
     """Write the audio of takes as received, and ``frame`` with an additional column ``file`` as ``takes.csv``.
 
-    Sounds of an earlier export that are not written again are removed. Raises StoreError.
+    Sounds of an earlier export that are not written again are removed. Raises StoreError, also if the folder has other
+    takes, unless ``replace`` is set.
     """
-    earlier = check_earlier(folder, "files", rows)
+    table = folder / "takes.csv"
+    records = read_table(table).to_dict("records") if table.is_file() else []
+    names = ["digest", *(rows[0].keys if rows else ())]
+    known: set[object] = set()
+    for record in _as_read(csv_bytes(frame)).to_dict("records") if records else ():
+        known |= {record["key"], tuple(map(record.get, names))}
+    others = [
+        ", ".join(filter(None, record.values()))
+        for record in records
+        if record.get("file") != "" and known.isdisjoint((record.get("key"), tuple(map(record.get, names))))
+    ]
+    _check_others(table, [] if replace else others)
     files: list[str] = []
     for index, row in enumerate(rows):
         files.append("" if row.take is None else f"audio/{_number(index, len(rows))}.{row.take.suffix}")
         if row.take is not None:
             write_atomic(folder / files[-1], row.take.audio, sync=False)
-    write_atomic(folder / "takes.csv", csv_bytes(frame.assign(file=files)), sync=False)
-    for name in {*earlier} - {*files}:
+    write_atomic(table, csv_bytes(frame.assign(file=files)), sync=False)
+    for name in {record.get("file", "") for record in records} - {*files}:
         if re.fullmatch(r"audio/\d+\.\w+", name):
             (folder / name).unlink(missing_ok=True)
-    return folder / "takes.csv"
+    return table
 
 
 def write_run(folder: Path, rows: Sequence[TakeRow], about: Mapping[str, Any]) -> Path:
     """Write takes as a run, labeled by their columns; return the path of its run.jsonl."""
-    check_earlier(folder, "run", rows)
     takes = [(index, row, row.take) for index, row in enumerate(rows) if row.take is not None]
+    if (folder / RUN_FILE).is_file():
+        run, known = read_run(folder), {take.key for _, _, take in takes}
+        labels = [labels for take, labels in zip(run.takes, run.labels, strict=True) if take.key not in known]
+        _check_others(folder / RUN_FILE, [", ".join(map(str, label.values())) for label in labels])
     declared = {
         take.fingerprint: Capabilities(take.backend, (take.model,), take.device, "none", take.fingerprint)
         for _, _, take in takes
@@ -110,24 +129,27 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     """
     import pandas as pd
 
-    check_earlier(folder, layout, rows)
     records: list[dict[str, Any]] = []
     sums, seconds, rates, numbers = "", 0.0, set[int](), dict[str, int]()
     name_columns = [
         column.name for column in columns if column.name not in {SYSTEM, "backend", "text"} and len(column) > 1
     ]
+    takes: list[tuple[int, TakeRow, Take, dict[str, Any]]] = []
     for index, row in enumerate(rows):
-        if (take := row.take) is None:
-            continue
+        if (take := row.take) is not None:
+            text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
+            system = row.labels.get(SYSTEM, row.labels.get("backend", take.backend))
+            keys = {column: value for column, value in row.keys.items() if column != REPEAT or column in name_columns}
+            takes.append((index, row, take, {**keys, **row.columns, "text": text, "system": system}))
+    _check_earlier(
+        folder / ("metadata.csv" if layout == "audiofolder" else "takes.csv"), [record for *_, record in takes]
+    )
+    for index, row, take, record in takes:
         clip = take.clip()
         data = _flac(clip) if layout == "librispeech" else clip.to_bytes("wav")
         seconds += clip.duration
         rates.add(clip.rate)
         name = "-".join([_number(index, len(rows)), *(plain_name(row.labels[column]) for column in name_columns)])
-        text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
-        system = row.labels.get(SYSTEM, row.labels.get("backend", take.backend))
-        keys = {column: value for column, value in row.keys.items() if column != REPEAT or column in name_columns}
-        record = {**keys, **row.columns, "text": text, "system": system}
         speaker = _speaker(record)
         number = numbers.setdefault(speaker, len(numbers) + 1)
         file = LAYOUTS[layout].format(name=name, speaker=speaker, number=number, index=index + 1)
