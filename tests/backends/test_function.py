@@ -430,6 +430,13 @@ def test_the_fingerprint_follows_what_the_function_uses() -> None:
     assert fingerprint_of(made(0.1)) == fingerprint_of(made(0.1))
     changed = [made(0.1), made(0.2), made(0.1, 1), Network(1), Network(2), Network(1).__call__, partial(model, cfg=1.0)]
     changed += [partial(model, cfg=2.0), model, lambda text: SINE, lambda text: SINE * 2]
+
+    def reads(constants: object) -> Callable[[str], object]:
+        return lambda text: constants
+
+    enum: Any = Enum
+    changed += [reads(type("C", (), {"GAIN": gain})) for gain in (1, 2)]
+    changed += [reads(enum("C", {"GAIN": gain})) for gain in (1, 2)]
     assert len({fingerprint_of(item) for item in changed}) == len(changed)
 
 

@@ -153,7 +153,8 @@ def _parts(value: Any) -> Iterable[Any]:
         used = [value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__]
         return [value.__code__, value.__defaults__, value.__kwdefaults__, cells, used]
     if isinstance(value, type):
-        own = [item for _, item in sorted(vars(value).items()) if isinstance(item, types.FunctionType)]
+        named = sorted(vars(value).items())
+        own = [item for name, item in named if isinstance(item, types.FunctionType) or not name.startswith("__")]
         version = _version(value.__module__)
         return [f"{value.__module__}.{value.__qualname__}", version or _standard(value.__module__) or own]
     return [type(value), _weights(value) or getattr(value, "__dict__", None)]

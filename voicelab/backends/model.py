@@ -123,11 +123,8 @@ class ModelBackend(VoicelessBackend, ABC):
             raise ArgumentError.of(
                 "voices", f"{name} must have a parameter 'voice' if voices are given, got {self._listed}"
             )
-        voice, model = (self._parameters.get(name, Parameter(name)) for name in ("voice", "model"))
-        if voices is None:
-            voices = [choice for choice in voice.choices if isinstance(choice, str)]
-        own_models = (value for value in (model.default, *model.choices) if isinstance(value, str) and value)
-        models = tuple(models or dict.fromkeys(own_models))
+        voices = self._texts("voice") if voices is None else voices
+        models = tuple(models or self._texts("model", default=True))
         unknown = [item for item in self._parameters.values() if item.name not in MAPPED]
         for item in unknown:
             if item.required:
@@ -167,6 +164,12 @@ class ModelBackend(VoicelessBackend, ABC):
             knobs=self._knobs,
         )
         super().__init__(capabilities)
+
+    def _texts(self, name: str, *, default: bool = False) -> tuple[str, ...]:
+        """Return the strings among the choices of a parameter, preceded by its default if that is requested."""
+        item = self._parameters.get(name, Parameter(name))
+        values = (item.default, *item.choices) if default else item.choices
+        return tuple(dict.fromkeys(value for value in values if isinstance(value, str) and value))
 
     @property
     def _listed(self) -> str:

@@ -55,9 +55,9 @@ def _check_earlier(table: Path, records: Sequence[Mapping[str, Any]]) -> None:
     earlier = read_table(table) if table.name == "metadata.csv" else restore_texts(read_table(table))
     latest = _as_read(pd.DataFrame(records).to_csv(index=False).encode())
     names = [name for name in latest if name in earlier]
-    known = {tuple(key) for key in latest[names].to_numpy().tolist() if names}
+    latest_keys = {tuple(key) for key in latest[names].to_numpy().tolist() if names}
     rows = zip(earlier.to_numpy().tolist(), earlier[names].to_numpy().tolist(), strict=True)
-    _check_others(table, [", ".join(filter(None, row)) for row, key in rows if tuple(key) not in known])
+    _check_others(table, [", ".join(filter(None, row)) for row, key in rows if tuple(key) not in latest_keys])
 
 
 def _as_read(csv: bytes) -> pd.DataFrame:
@@ -76,13 +76,13 @@ def write_files(folder: Path, frame: pd.DataFrame, rows: Sequence[TakeRow], *, r
     table = folder / "takes.csv"
     records = read_table(table).to_dict("records") if table.is_file() else []
     names = ["digest", *(rows[0].keys if rows else ())]
-    known: set[object] = set()
+    identities: set[object] = set()
     for record in _as_read(csv_bytes(frame)).to_dict("records") if records else ():
-        known |= {record["key"], tuple(map(record.get, names))}
+        identities |= {record["key"], tuple(map(record.get, names))}
     others = [
         ", ".join(filter(None, record.values()))
         for record in records
-        if record.get("file") != "" and known.isdisjoint((record.get("key"), tuple(map(record.get, names))))
+        if record.get("file") != "" and identities.isdisjoint((record.get("key"), tuple(map(record.get, names))))
     ]
     _check_others(table, [] if replace else others)
     files: list[str] = []
@@ -101,8 +101,8 @@ def write_run(folder: Path, rows: Sequence[TakeRow], about: Mapping[str, Any]) -
     """Write takes as a run, labeled by their columns; return the path of its run.jsonl."""
     takes = [(index, row, row.take) for index, row in enumerate(rows) if row.take is not None]
     if (folder / RUN_FILE).is_file():
-        run, known = read_run(folder), {take.key for _, _, take in takes}
-        labels = [labels for take, labels in zip(run.takes, run.labels, strict=True) if take.key not in known]
+        run, take_keys = read_run(folder), {take.key for _, _, take in takes}
+        labels = [labels for take, labels in zip(run.takes, run.labels, strict=True) if take.key not in take_keys]
         _check_others(folder / RUN_FILE, [", ".join(map(str, label.values())) for label in labels])
     declared = {
         take.fingerprint: Capabilities(take.backend, (take.model,), take.device, "none", take.fingerprint)
