@@ -162,22 +162,24 @@ def small_level(sizes: tuple[int, int], sets: int, rng: RNG) -> dict[str, float]
     return {"type1": rate(p_values(rng.standard_normal((sum(sizes), sets)) * spread, {"v": np.repeat([0, 1], sizes)}))}
 
 
-def simulated(kind: str, shape: tuple[int, int], sd: float, difference: float, sets: int, rng: RNG) -> Floats:
+def simulated(
+    kind: str, shape: tuple[int, int], sds: tuple[float, float], difference: float, sets: int, rng: RNG
+) -> Floats:
     """Simulate choices minus 0.5 (AB) or rating differences, (sets, listeners, items), by SDs of listeners and items."""
-    lead = rng.normal(0, sd, (sets, shape[0], 1)) + rng.normal(0, sd, (sets, 1, shape[1])) + difference
+    lead = rng.normal(0, sds[0], (sets, shape[0], 1)) + rng.normal(0, sds[1], (sets, 1, shape[1])) + difference
     if kind == "AB":
         return (lead + rng.logistic(size=(sets, *shape)) > 0).astype(float) - 0.5
     return np.clip(np.rint(lead + rng.normal(0, 1.0, (sets, *shape))), -4.0, 4.0)
 
 
-def choices(shape: tuple[int, int], sd: float, sets: int, rng: RNG) -> dict[str, float]:
-    """Test choices of listeners; power: a share of .999, nearly unanimous."""
+def choices(shape: tuple[int, int], sds: tuple[float, float], sets: int, rng: RNG) -> dict[str, float]:
+    """Test choices by SDs of listeners and sentences; power: a share of .999, nearly unanimous."""
     from scipy.stats import t
 
     rates = {}
     for name, difference in (("type1", 0.0), ("power", 6.9)):
-        listener_sd = sd if name == "type1" else 0.0
-        mean, error, df, _ = complete_tables(simulated("AB", shape, listener_sd, difference, 2 * sets, rng), 1.0)
+        of_case = sds if name == "type1" else (0.0, 0.0)
+        mean, error, df, _ = complete_tables(simulated("AB", shape, of_case, difference, 2 * sets, rng), 1.0)
         rates[name] = rate(2.0 * t.sf(np.abs(mean) / error, df))
     return rates
 
@@ -200,7 +202,7 @@ def claim(claimed: str, sets: int, rng: RNG) -> dict[str, float]:
     rates = {}
     for name, difference in (("type1", -margin), ("power", 0.0 if margin else 0.8)):
         p = []
-        for table in simulated("CMOS", (12, 8), 0.3, difference, sets, rng):
+        for table in simulated("CMOS", (12, 8), (0.3, 0.3), difference, sets, rng):
             test = crossed_mean(table.ravel(), *map(np.ravel, np.indices(table.shape)), step=1.0)
             above = test.p_above(-margin)
             p.append(max(above, test.p_below(margin)) if claimed == "equivalent" else above)
@@ -257,7 +259,7 @@ def sequential(
 
     rule, rates, fixed = SequentialTest(), {}, 1.0
     for name, true in (("type1", 0.0), ("power", difference)):
-        tables = simulated(kind, shape, sd, true, sets // 2, rng)
+        tables = simulated(kind, shape, (sd, sd), true, sets // 2, rng)
         stop = np.zeros(len(tables), bool)
         for listeners in range(2, shape[0] + 1):
             mean, error, df, _ = complete_tables(tables[:, :listeners], 1.0)
@@ -296,9 +298,12 @@ def _cases() -> dict[str, Case]:
     cases["ranks, outliers, 8 texts × 3 takes"] = bind(ranks, "outliers", 8, 3)
     for sizes in ((9, 2), (9, 3), (8, 5)):
         cases[f"takes {sizes[0]} : {sizes[1]}, SD 1 : 3"] = bind(small_level, sizes)
-    for shape in ((2, 12), (3, 12), (4, 4), (6, 6), (12, 4), (20, 4), (12, 8), (24, 12)):
+    few_sentences = ((60, 2), (60, 3), (12, 4), (20, 4), (60, 4), (20, 5), (60, 6))
+    for shape in ((2, 12), (3, 12), (4, 4), (6, 6), *few_sentences, (12, 8), (24, 12)):
         for sd in (0.0, 0.8, 1.5, 3.0):
-            cases[f"choices {shape[0]} × {shape[1]}, SD {sd:g}"] = bind(choices, shape, sd)
+            cases[f"choices {shape[0]} × {shape[1]}, SD {sd:g}"] = bind(choices, shape, (sd, sd))
+        for sd in (1.5, 3.0):
+            cases[f"choices {shape[0]} × {shape[1]}, SD {sd:g}, sentences only"] = bind(choices, shape, (0.0, sd))
     for shape in ((12, 4), (12, 8)):
         cases[f"MOS of 5 and 4, {shape[0]} × {shape[1]}"] = bind(ceiling, shape)
     for claimed in ("better", "not worse", "equivalent"):

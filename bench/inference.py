@@ -370,7 +370,8 @@ def write(result: Mapping[str, Any]) -> None:
         "type I, first level 3 SD",
         "noted, covered",
     )
-    of_choices, sds = {row["case"]: row.get("type1") for row in result["cases"]}, ("0", "0.8", "1.5", "3")
+    of_choices = {row["case"]: row.get("type1") for row in result["cases"]}
+    sds = ("0", "0.8", "1.5", "3", "1.5, sentences only", "3, sentences only")
     table = ["| listeners × sentences | " + " | ".join(f"SD {sd}" for sd in sds) + " |", "|---|" + "---|" * len(sds)]
     for name in dict.fromkeys(name.partition(",")[0] for name in of_choices if name.startswith("choices")):
         rates = " | ".join(f"{of_choices[f'{name}, SD {sd}']:.3f}" for sd in sds)

@@ -55,9 +55,9 @@ def test_gradient_agrees_with_differences() -> None:
         model = CumulativeLink(ratings, indicators(systems)[:, 1:], groups[:count])
         parameters = np.array([-1.0, 0.1, 0.2, 0.05, 0.3, 0.4, -0.3, -0.6, -0.2, -1.0])[: 6 + count]
         _, gradient = model.deviance(parameters)
-        steps = 1e-3 * np.eye(parameters.size)
-        found = [(model.deviance(parameters + step)[0] - model.deviance(parameters - step)[0]) / 2e-3 for step in steps]
-        assert gradient == pytest.approx(found, abs=1e-3)
+        steps = 1e-5 * np.eye(parameters.size)
+        found = [(model.deviance(parameters + step)[0] - model.deviance(parameters - step)[0]) / 2e-5 for step in steps]
+        assert gradient == pytest.approx(found, abs=1e-5)
 
 
 def test_crossed_model_agrees_with_clmm_in_r() -> None:

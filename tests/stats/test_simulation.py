@@ -71,7 +71,6 @@ def test_power_increases_with_size_and_decreases_with_tests() -> None:
     assert plan.enough(0.8).answers.is_monotonic_increasing
     fewer = plan_test("MOS", 0.3, listeners=(24,), items=(24,), sd=spread, systems=4).frame
     assert fewer.power[0] < power[24, 24]
-    # Taken for fixed, the sentences promise more than new ones keep.
     legend = there(plan.plot().get_legend())
     assert legend.get_texts()[0].get_text() == "6 items"
     assert str(plan).startswith("power to detect a difference of 0.3 at 0.05 (SD: listeners 0.3, items 0.3, answers 1)")

@@ -483,11 +483,11 @@ def _plain_year(m: Match) -> str:
 
 
 _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
-    # IP addresses are read with "dot", versions with "point".
     "day month year": lambda m: (
         f"the {ordinal(int(m['day']))} of {_full(m['month'])}, {year(int(m['year']) + 2000 * (len(m['year']) == 2))}"
         + ", " * bool(m["time"])
     ),
+    # IP addresses are read with "dot", versions with "point".
     "dotted": lambda m: (
         (" point " if m["num"].count(".") == 2 else " dot ").join(map(decimal, m["num"].split(".")))
         + " " * m.string[m.end() : m.end() + 1].isalpha()
