@@ -103,9 +103,16 @@ def test_what_cannot_be_compiled_is_named_and_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "installer"), [("", "uv pip install"), ("global.index-url='https://a.b'", "-m pip install")]
+    ("settings", "installer"),
+    [
+        ("", "uv pip install"),
+        ("global.index-url='https://a.b'", "-m pip install"),
+        ("global.proxy='http://a.b:3128'", "-m pip install"),
+    ],
 )
-def test_uv_installs_where_pip_has_no_index_of_its_own(tmp_path: Path, settings: str, installer: str) -> None:
+def test_uv_installs_where_pip_has_no_index_and_no_proxy_of_its_own(
+    tmp_path: Path, settings: str, installer: str
+) -> None:
     (tmp_path / "bin").mkdir()
     log = tmp_path / "log"
     record = f'echo "$(basename "$0") $*" >> {log}'

@@ -42,7 +42,7 @@ def page() -> str:
         "",
         "The license stated by each package in `constraints.txt`; `make constraints` writes this page in a development",
         "environment. The page on installation lists the extras that need them. Extras outside that environment",
-        "(`pesq`, `speaker`, `praat`, `world`, `whisper`, `distillmos`) are under the terms of their packages; Praat is GPL.",
+        "(`pesq`, `speaker`, `praat`, `world`, `distillmos`) are under the terms of their packages; Praat is GPL.",
         "`make sbom` writes a bill of materials in CycloneDX form. The package contains one data table of a dependency: the",
         "simplified characters of OpenCC (Apache-2.0), in `voicelab/text/tables/mandarin/simplified.tsv`.",
         "",

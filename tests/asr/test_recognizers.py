@@ -77,7 +77,7 @@ def test_environment_variable_selects_the_recognizer(monkeypatch: pytest.MonkeyP
         with pytest.raises(ArgumentError, match=r"VOICELAB_RECOGNIZER: recognizer: (must be|the weights of|/)"):
             default_recognizer()
     monkeypatch.setenv("VOICELAB_RECOGNIZER", "paraformer")
-    with pytest.raises(MissingExtra, match=r"pip install modelscope .* --no-deps funasr-onnx"):
+    with pytest.raises(MissingExtra, match=r"pip install modelscope .* librosa onnxruntime .* --no-deps funasr-onnx"):
         default_recognizer()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,17 @@ def test_pyin_equals_librosa(bounds: dict[str, float]) -> None:
     )
     assert 0.3 < voiced.mean() < 0.95
     np.testing.assert_allclose(contour.values, reference, rtol=1e-9)
+
+
+def test_pyin_of_noise_is_computed_in_little_memory() -> None:
+    noise = sound(0.1 * np.random.default_rng(0).standard_normal(11 * 16_000), 16_000)
+    tracemalloc.start()
+    try:
+        f0(noise, method="pyin")
+        peak_mb = tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+    assert peak_mb < 200
 
 
 @pytest.mark.parametrize("sizes", [(60, 45), (1, 4), (5, 1), (1, 1)])

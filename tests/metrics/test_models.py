@@ -140,7 +140,7 @@ def offline(*_: object) -> Any:
             Nisqa,
             "torchmetrics.functional.audio.nisqa",
             Library(torch=Library(from_numpy=list), non_intrusive_speech_quality_assessment=offline),
-            "torchmetrics requests",
+            "torchmetrics librosa requests",
             "curl -fL --create-dirs -o ~/.torchmetrics/NISQA/nisqa.tar https://",
         ),
         (
@@ -196,6 +196,16 @@ def test_each_library_runs_with_random_weights(name: str, tmp_path: Path) -> Non
     values = np.array(json.loads(done.stdout.splitlines()[-1]))
     assert values.shape == ((12,) if name in ("wavlm", "ecapa") else (1,))
     assert np.isfinite(values).all(), done.stderr
+
+
+def test_package_that_a_library_imports_at_its_first_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def assess(*_: object) -> Any:
+        raise ModuleNotFoundError("Install as `pip install librosa requests`.")
+
+    library = Library(torch=Library(from_numpy=list), non_intrusive_speech_quality_assessment=assess)
+    monkeypatch.setitem(sys.modules, "torchmetrics.functional.audio.nisqa", library)
+    with pytest.raises(MissingExtra, match="nisqa requires another package: Install as `pip install librosa requests`"):
+        Nisqa()
 
 
 def test_nisqa_gets_the_clips_own_rate(monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:

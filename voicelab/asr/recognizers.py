@@ -144,7 +144,8 @@ class ParaformerRecognizer:
     repository: Final = "iic/speech_paraformer-large_asr_nat-zh-cn-16k-common-vocab8404-onnx"
     # funasr-onnx requires NumPy 1, but runs with NumPy 2.
     install: Final = (
-        "pip install modelscope kaldi-native-fbank jieba sentencepiece && pip install --no-deps funasr-onnx"
+        "pip install modelscope kaldi-native-fbank jieba librosa onnxruntime sentencepiece && "
+        "pip install --no-deps funasr-onnx"
     )
 
     def __init__(self) -> None:

@@ -31,6 +31,8 @@ _BINS_PER_SEMITONE = 10
 # pYIN's probability that a frame is voiced though no dip is below the threshold.
 _NO_DIP_BELOW = 0.01
 _FRAMES_PER_BLOCK = 1024
+# A frame of noise has 80 dips, each with 100 thresholds: at most 130 MB.
+_F0_FRAMES_PER_BLOCK = 256
 # Voiced runs shorter than this between F0 jumps are treated as tracking errors.
 _VOICED_S = 0.05
 _JUMP = 1.2
@@ -206,8 +208,8 @@ def _dips(samples: _Floats, fmin: float, min_lag: int, frame: int, hop: int) -> 
     """
     frames = framed(np.pad(samples, frame // 2), frame, hop)
     max_lag = min(math.ceil(_F0_RATE / fmin), frame - 1)
-    for start in range(0, len(frames), _FRAMES_PER_BLOCK):
-        yield _difference(frames[start : start + _FRAMES_PER_BLOCK], max_lag)[:, min_lag - 1 :]
+    for start in range(0, len(frames), _F0_FRAMES_PER_BLOCK):
+        yield _difference(frames[start : start + _F0_FRAMES_PER_BLOCK], max_lag)[:, min_lag - 1 :]
 
 
 def _difference(frames: _Floats, max_lag: int) -> _Floats:

@@ -51,8 +51,8 @@ class Resemblyzer:
         except ImportError as error:
             raise MissingExtra(
                 "speaker similarity by Resemblyzer requires its package: "
-                f"{install_command('speaker')}, or without a compiler: pip install webrtcvad-wheels && "
-                f"pip install --no-deps resemblyzer ({error})",
+                f"{install_command('speaker')}, or without a compiler: pip install librosa torch webrtcvad-wheels "
+                f"&& pip install --no-deps resemblyzer ({error})",
                 extra="speaker",
             ) from error
         weights = Path(voice_encoder.__file__).with_name("pretrained.pt")
@@ -174,9 +174,14 @@ def _imported(module: str, model: str, packages: str) -> Any:
 
 
 def _loaded(load: Callable[[], Any], model: str, command: str) -> Any:
-    """Load a model whose library fetches the weights. Raises ArgumentError with the command that fetches them."""
+    """Load a model whose library fetches the weights.
+
+    Raises ArgumentError with the command that fetches them, MissingExtra if the library needs another package.
+    """
     try:
         return load()
+    except ImportError as error:  # at its first use, with the command that installs the package
+        raise MissingExtra(f"the {model} requires another package: {error}") from error
     except Exception as error:  # the packages' exceptions for missing or damaged weights are undocumented
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         field, name = model.split()
@@ -201,7 +206,9 @@ class Nisqa:
     def __init__(self) -> None:
         url = "https://github.com/gabrielmittag/NISQA/raw/refs/heads/master/weights/nisqa.tar"
         command = f"curl -fL --create-dirs -o ~/.torchmetrics/NISQA/nisqa.tar {url}"
-        self._nisqa = _imported("torchmetrics.functional.audio.nisqa", "predictor nisqa", "torchmetrics requests")
+        self._nisqa = _imported(
+            "torchmetrics.functional.audio.nisqa", "predictor nisqa", "torchmetrics librosa requests"
+        )
         _loaded(lambda: self.predict(np.ones(_RATE, np.float32), _RATE), "predictor nisqa", command)
 
     def predict(self, samples: Samples, rate: int) -> float:

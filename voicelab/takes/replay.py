@@ -23,6 +23,7 @@ from voicelab.errors import AudioError, RequestInvalid, StoreError, VoicelabErro
 from voicelab.runs.run import read_run
 from voicelab.schema import TTSRequest
 from voicelab.takes.collection import run_table
+from voicelab.takes.rows import device_type
 from voicelab.takes.table import TakeTable
 
 Verdict = Literal["identical", "within tolerance", "different", "failed", "no original"]
@@ -228,8 +229,14 @@ def _notes(table: TakeTable, comparisons: Sequence[TakeComparison], backend: Bac
     originals = sorted({take.backend for take in table.takes if take.fingerprint != declared.fingerprint})
     if originals:
         yield f"The run was made by {', '.join(originals)}; {declared.name} is another backend, or has other weights."
+    here = device_type(declared.device)
+    devices = {device_type(take.device) for take in table.takes if take.fingerprint == declared.fingerprint}
+    if elsewhere := " and ".join(sorted(devices - {here})):
+        yield f"The run was made on {elsewhere}; {here} rounds differently, so a few takes may have other codes."
     broken = sum(
-        item.verdict != "identical" and item.before.fingerprint == declared.fingerprint for item in comparisons
+        item.verdict != "identical"
+        and (item.before.fingerprint, device_type(item.before.device)) == (declared.fingerprint, here)
+        for item in comparisons
     )
     if declared.seed == "exact" and broken:
         yield f"{declared.name} declares exact seeds, and {broken} of its takes differ."

@@ -112,13 +112,18 @@ class TakeRow:
         return record
 
 
+def device_type(device: str) -> str:
+    """Return the type of a device without its index and model: "cuda" for "cuda:0 NVIDIA H100"."""
+    return re.split("[ :]", device)[0]
+
+
 def device_notes(rows: Iterable[TakeRow]) -> tuple[str, ...]:
     """Return a note for each backend whose takes are from devices of several types, such as CPUs and GPUs."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     for row in rows:
         if row.take is not None:
             devices = counts.setdefault((row.take.backend, row.take.fingerprint), Counter())
-            devices[re.split("[ :]", row.take.device)[0]] += 1
+            devices[device_type(row.take.device)] += 1
     return tuple(
         f"Takes of {backend} are from several devices ({', '.join(f'{device}: {n}' for device, n in devices.items())}), "
         'which round differently: a few takes may have other codes; frame(also=["device"]) names the device of each.'

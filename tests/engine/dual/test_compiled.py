@@ -55,6 +55,7 @@ def test_all_layers_use_the_same_code(
 ) -> None:
     """Eight parts, each traced once; they give the same frames as the model, and progress is logged."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    (tmp_path / "code").touch()  # of another model
     traced: list[torch.fx.GraphModule] = []
 
     def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
@@ -69,7 +70,7 @@ def test_all_layers_use_the_same_code(
     with caplog.at_level(logging.WARNING, "voicelab.engine"):
         compiled.prepare()
     begun, finished = caplog.messages
-    assert begun == f"compiling frames of one row (step 1 of 2), once for all processes, into {tmp_path}"
+    assert begun == f"compiling frames of one row (step 1 of 2); compiled code is cached in {tmp_path}"
     assert finished.startswith("compiled frames of one row (step 1 of 2) in ")
     with torch._dynamo.config.patch(error_on_recompile=True):
         states, held = _run(compiled, 1, 4)
@@ -123,6 +124,19 @@ def test_compiled_codec_equals_eager(tmp_path: Path, monkeypatch: pytest.MonkeyP
             for i, pieces in enumerate(zip(*heard, strict=True)):
                 whole = torch.cat([torch.from_numpy(piece) for piece in pieces])
                 torch.testing.assert_close(whole, codec.decode(codes[i]), atol=1e-5, rtol=1e-4)
+
+
+def test_compilation_of_the_codec_logs_its_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    codec = CodecFile.open(save_codec(tmp_path / "codec.pth", tiny_tensors())).load(torch.device("cpu"))
+    with caplog.at_level(logging.WARNING, "voicelab.engine"):
+        DualDecoding(codec, 4, compile=True).prepare()
+    steps = [f"the codec for {streams} streams (step {step} of 3)" for step, streams in ((1, 1), (2, 2), (3, 4))]
+    begun = [message.partition(";")[0] for message in caplog.messages[::2]]
+    assert begun == [f"compiling {step}" for step in steps]
+    assert all(map(str.startswith, caplog.messages[1::2], [f"compiled {step} in " for step in steps]))
 
 
 def test_frames_are_compiled_by_default_on_gpus_with_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,16 +51,14 @@ class Regions:
 
         self._required, self._options, self._failed = required, OPTIONS | options, False
         os.environ.setdefault(_CACHE_VARIABLE, str(_cache_folder()))  # before torch sets its default
-        self._is_new = not any(Path(os.environ[_CACHE_VARIABLE]).glob("*"))
 
     @contextmanager
     def progress(self, step: str) -> Iterator[None]:
-        """Log the progress of a compilation, unless it only loads cached code."""
+        """Log the progress of a compilation, which torch shortens by the code that it finds in the cache."""
         start_s = time.perf_counter()
-        if self._is_new:
-            _LOG.warning("compiling %s, once for all processes, into %s", step, os.environ[_CACHE_VARIABLE])
+        _LOG.warning("compiling %s; compiled code is cached in %s", step, os.environ[_CACHE_VARIABLE])
         yield
-        if self._is_new and not self._failed:
+        if not self._failed:
             _LOG.warning("compiled %s in %.0f s", step, time.perf_counter() - start_s)
 
     def compiled(

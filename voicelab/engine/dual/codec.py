@@ -426,19 +426,22 @@ class DualDecoding:
 
     def __init__(self, codec: DualCodec, max_batch: int, *, compile: bool = False) -> None:
         self._codec, self.max_batch = codec, max_batch
-        self._compiled = (
-            Regions(required=True, **COMPILING).compiled(codec.decode_tensors, {0: -1}) if compile else None
-        )
+        self._regions = Regions(required=True, **COMPILING) if compile else None
+        self._compiled = self._regions.compiled(codec.decode_tensors, {0: -1}) if self._regions else None
         self.sample_rate, self.hop, self.codebooks = codec.sample_rate, codec.hop, len(codec.sizes.codebooks)
         self._stream = side_stream(codec.device)
 
     def prepare(self) -> None:
         """Compile the decoder ahead of time, once for each batch size that needs different convolution kernels."""
-        for streams in {1, min(2, self.max_batch), self.max_batch} if self._compiled is not None else ():
+        if self._regions is None:
+            return
+        sizes = sorted({1, min(2, self.max_batch), self.max_batch})
+        for number, streams in enumerate(sizes, 1):
             begun = [_Stream() for _ in range(streams)]
-            for _ in range(2):
-                codes = np.zeros((2, self.codebooks), np.int64)
-                self.feed([CodeBlock(stream, codes, final=False) for stream in begun])
+            with self._regions.progress(f"the codec for {streams} streams (step {number} of {len(sizes)})"):
+                for _ in range(2):
+                    codes = np.zeros((2, self.codebooks), np.int64)
+                    self.feed([CodeBlock(stream, codes, final=False) for stream in begun])
 
     def open(self, voice: Any) -> _Stream:  # noqa: ARG002 - decoding depends on the codes only
         """See Decoding."""
