@@ -230,12 +230,15 @@ def _notes(table: TakeTable, comparisons: Sequence[TakeComparison], backend: Bac
     if originals:
         yield f"The run was made by {', '.join(originals)}; {declared.name} is another backend, or has other weights."
     here = device_type(declared.device)
-    devices = {device_type(take.device) for take in table.takes if take.fingerprint == declared.fingerprint}
-    if elsewhere := " and ".join(sorted(devices - {here})):
-        yield f"The run was made on {elsewhere}; {here} rounds differently, so a few takes may have other codes."
+    elsewhere = {device_type(take.device) for take in table.takes if take.fingerprint == declared.fingerprint}
+    elsewhere = set() if here == "remote" else elsewhere - {here, "remote"}  # the device of a service is unknown
+    if elsewhere:
+        names = " and ".join(sorted(elsewhere))
+        yield f"The run was made on {names}; {here} rounds differently, so a few takes may have other codes."
     broken = sum(
         item.verdict != "identical"
-        and (item.before.fingerprint, device_type(item.before.device)) == (declared.fingerprint, here)
+        and item.before.fingerprint == declared.fingerprint
+        and device_type(item.before.device) not in elsewhere
         for item in comparisons
     )
     if declared.seed == "exact" and broken:
