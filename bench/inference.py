@@ -5,6 +5,7 @@
     python bench/inference.py --only grid         # sweeps of 2 to 6 levels, one to three axes, 1 to 4 takes per cell
     python bench/inference.py --write             # and writes the tables into docs/explanation/statistics.md
     python bench/inference.py --rows rows.jsonl   # keeps each row there; a second call resumes
+    python bench/inference.py --anytimemonitor --sets 200  # `SequentialTest` beside that package, 4 minutes
 
 Listeners and items are random effects: the SD of the listener × system interaction is `listener_sd`, of the item × system
 interaction `item_sd`, and the residual SD `noise`. Ratings are rounded to their scale. `type1` is the fraction of data sets
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import itertools
 import json
 import math
@@ -34,7 +36,7 @@ from cases import CASES
 from machine import machine, report
 
 from voicelab.listening.blocks import block_of
-from voicelab.stats import crossed_mean, crossed_share, effects, mixed_model
+from voicelab.stats import SequentialTest, crossed_mean, crossed_share, effects, mixed_model
 from voicelab.stats.factors import build, contrasts_of, noise_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "statistics.md"
@@ -402,6 +404,95 @@ def write(result: Mapping[str, Any]) -> None:
     PAGE.write_text(text, encoding="utf-8")
 
 
+SEQUENTIAL = (Design("MOS", 60, 24), Design("MOS", 60, 24, listener_sd=0.8, item_sd=0.2))
+LOOKS = range(6, 61, 6)
+WIDTHS = (12, 24, 60)
+MARGIN = 0.5
+Look = tuple[float, float, str]
+"""Ends of the interval, and the decision."""
+
+
+def look(table: np.ndarray[Any, Any]) -> Look:
+    """Analyze ratings, shape (2, listeners, items), by `SequentialTest`."""
+    test = crossed_mean((table[0] - table[1]).ravel(), *map(np.ravel, np.indices(table.shape[1:])), step=1.0)
+    rule = SequentialTest(margin=MARGIN)
+    interval = rule.interval(test)
+    return interval.low, interval.high, rule.decide(test)
+
+
+def their_look(table: np.ndarray[Any, Any], planned: int | None = None) -> Look:
+    """Analyze the same ratings by anytimemonitor, with the number of items as planned, or `planned`."""
+    try:
+        package = importlib.import_module("anytimemonitor")
+    except ImportError:
+        raise SystemExit("--anytimemonitor requires its package: pip install anytimemonitor==0.10.0") from None
+    system, listener, item = map(np.ravel, np.indices(table.shape))
+    frame = pd.DataFrame({"listener_id": listener, "item": item, "system": system, "rating": table.ravel()})
+    # add_ratings() would make a column of objects, which pandas averages ten times slower.
+    monitor = package.AnytimeMonitor(MARGIN, avci_n_planned=planned or table.shape[2], _data=frame)
+    setattr(monitor, "_sigma2_ga_bootstrap_ci", _listener_variance)  # noqa: B010
+    found = monitor.decision(0, 1)
+    return found.ci_lo, found.ci_hi, {"STOP": "effect", "STOP_EQUIV": "equivalent"}.get(found.verdict, "continue")
+
+
+def _listener_variance(*_: object, B: int, seed: int, pair_matrix: tuple[Any, ...]) -> dict[str, float]:  # noqa: N803
+    """Return the same bootstrap of the listeners' variance as the package, of the same draws, without its loops."""
+    table = pair_matrix[0]
+    drawn = np.random.default_rng(seed).integers(0, table.shape[1], (B, table.shape[1]))
+    between, within = table.mean(axis=0)[drawn].var(axis=1, ddof=1), table.var(axis=0, ddof=1)[drawn].mean(axis=1)
+    variance = np.maximum(0.0, (between - within / len(table)) / 2.0)
+    quantiles = {f"q{level:02}": float(np.quantile(variance, level / 100)) for level in (5, 95)}
+    return {"median": float(np.median(variance)), "mean": float(variance.mean()), **quantiles}
+
+
+def stopped(
+    design: Design, difference: float, sets: int, analyze: Callable[[np.ndarray[Any, Any]], Look], seed: int
+) -> dict[str, Any]:
+    """Analyze data sets after every six listeners, until the interval excludes 0."""
+    rng, large = np.random.default_rng(seed), replace(design, difference=difference)
+    true = truth(large, np.random.default_rng(0)) if difference else 0.0
+    widths: dict[int, list[float]] = {count: [] for count in WIDTHS}
+    needed, missed, equivalent = [], 0, 0
+    for _ in range(sets):
+        table, outside, decisions = ratings(design, rng, difference), False, []
+        for count in LOOKS:
+            low, high, decision = analyze(table[:, :count])
+            outside |= not low <= true <= high
+            decisions.append(decision)
+            if count in widths:
+                widths[count].append(high - low)
+            if decision == "effect":
+                break
+        needed.append(LOOKS[len(decisions) - 1] if decision == "effect" else math.inf)
+        missed += outside
+        equivalent += "equivalent" in decisions
+    row = {"true": round(true, 2), "separated": round(float(np.mean(np.isfinite(needed))), 3)}
+    row |= {"missed": round(missed / sets, 3), "equivalent": round(equivalent / sets, 3)}
+    row["listeners"] = float(np.median(needed))
+    return {**row, **{f"width of {count}": round(float(np.mean(found)), 2) for count, found in widths.items() if found}}
+
+
+def compare(sets: int, rows: Rows) -> None:
+    """Print how `SequentialTest` and anytimemonitor stop simulated MOS tests."""
+    print(
+        "| listener, item SD | difference | analysis | excludes 0 | median listeners | misses truth | equivalent | width |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    analyses = {"`SequentialTest`": look, "anytimemonitor": their_look}
+    cells = itertools.product(SEQUENTIAL, (0.0, 0.3, 0.5), analyses.items())
+    for design, difference, (name, analyze) in cells:
+        sds = f"{design.listener_sd:g}, {design.item_sd:g}"
+        measured = functools.partial(stopped, design, difference, sets, analyze, 53)
+        row = rows.row(f"{name} {sds}, {difference:g}, {sets} sets", measured)
+        widths = " · ".join(f"{row[f'width of {count}']:.2f}" for count in WIDTHS) if not difference else ""
+        listeners = f"{row['listeners']:g}" if math.isfinite(row["listeners"]) else "> 60"
+        rates = f"{row['separated']:.3f} | {listeners} | {row['missed']:.3f} | {row['equivalent']:.3f}"
+        print(f"| {sds} | {row['true']:.2f} | {name} | {rates} | {widths} |", flush=True)
+    table = ratings(SEQUENTIAL[0], np.random.default_rng(53), 0.0)
+    low, high, _ = their_look(table, 240)
+    print(f"anytimemonitor with its default of 240 planned items: width {high - low:.2f} with 60 listeners")
+
+
 def _generator(name: str) -> np.random.Generator:
     return np.random.default_rng(list(name.encode()))
 
@@ -417,8 +508,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="designs whose names begin with this")
     parser.add_argument("--write", action="store_true", help="write the tables into the page")
     parser.add_argument("--rows", type=Path, help="file of measured rows, from which an interrupted run resumes")
+    parser.add_argument("--anytimemonitor", action="store_true", help="compare sequential tests with that package")
     options = parser.parse_args()
     rows = Rows(options.rows)
+    if options.anytimemonitor:
+        compare(options.sets, rows)
+        return
     designs = [
         rows.row(f"{design.name}, {options.sets} sets", functools.partial(measure, design, options.sets, number))
         for number, design in enumerate(DESIGNS)

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.integrate import quad
 from scipy.stats import binom, binomtest, nct, norm, t
@@ -19,7 +20,7 @@ from voicelab.stats import (
     ratings_needed,
     trials_needed,
 )
-from voicelab.stats.crossed import complete_tables
+from voicelab.stats.crossed import complete_tables, crossed_mean
 
 
 @pytest.mark.parametrize("trials", [1, 5, 6, 16, 100])
@@ -132,3 +133,22 @@ def test_sequential_test_keeps_its_level_at_every_listener(kind: str) -> None:
     # 0.05 of 150 exceeds 16 once in 1,000 times.
     assert stopped[0.0] <= 16
     assert stopped[1.0] > 45
+
+
+@pytest.mark.thorough  # the nightly run installs anytimemonitor
+def test_sequential_intervals_agree_with_anytimemonitor() -> None:
+    package = pytest.importorskip("anytimemonitor")
+    rng, shape = np.random.default_rng(53), (2, 40, 24)
+    level = 3 + rng.normal(0, 0.35, (2, 40, 1)) + rng.normal(0, 0.2, (2, 1, 24)) + rng.normal(0, 0.4, shape[1:])
+    ratings = np.clip(np.rint(level + np.array([0.8, 0.0])[:, None, None] + rng.normal(0, 0.7, shape)), 1, 5)
+    system, listener, item = map(np.ravel, np.indices(shape))
+    columns = {"listener_id": listener, "item": item, "system": system, "rating": ratings.ravel()}
+    monitor = package.AnytimeMonitor(0.5, avci_n_planned=24)
+    monitor.add_ratings(pd.DataFrame(columns))
+    theirs = monitor.decision(0, 1)
+    ours = crossed_mean((ratings[0] - ratings[1]).ravel(), listener[:960], item[:960], step=1.0)
+    interval = SequentialTest().interval(ours)
+    assert theirs.diff_mean == pytest.approx(interval.value)
+    assert (theirs.verdict, SequentialTest().decide(ours)) == ("STOP", "effect")
+    assert 0 < max(theirs.ci_lo, interval.low) < 0.8 < min(theirs.ci_hi, interval.high)
+    assert interval.high - interval.low == pytest.approx(theirs.ci_hi - theirs.ci_lo, rel=0.3)
