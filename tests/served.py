@@ -124,7 +124,8 @@ def serving(
         KeyStore(folder / "keys.sqlite3", busy_s=busy_s) as keys,
         running(backend, keys=keys, limits=Limits(**limits), openai=openai) as url,  # type: ignore[arg-type]
     ):
-        secret = keys.create("test", credit=credit).secret
+        services = len(keys.list())
+        secret = keys.create(f"test {services}" if services else "test", credit=credit).secret
         headers = {"authorization": f"Bearer {secret}"}
         with httpx.Client(base_url=url, headers=headers, timeout=60, **PLAIN) as http:
             yield Service(url, secret, backend, keys, http)

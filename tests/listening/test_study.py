@@ -528,8 +528,9 @@ def test_progress_and_stopping(tmp_path: Path) -> None:
         )
         sequential = study.progress(ballot, rule=SequentialTest(alpha=0.4))
         assert (sequential.decision, sequential.enough) == ("effect", True)
-        assert sequential.width is not None
-        assert sequential.width > now.width
+        cautious = study.progress(ballot, rule=SequentialTest())
+        assert cautious.width is not None
+        assert cautious.width > now.width
         undecided = study.progress(ballot, rule=SequentialTest(alpha=1e-6))
         assert (undecided.decision, undecided.enough) == ("continue", False)
         assert "stopping rule: continue, more " in str(undecided)

@@ -76,6 +76,8 @@ def test_the_style_sheet_of_a_panel_styles_no_other_panel() -> None:
     """Sheets of all panels on a page apply to all of it: two never begin a selector with the same class."""
     sheets: dict[str, set[str]] = {}
     for path in STATIC.glob("*.css"):
+        if path.name == "boxes.css":  # what ipywidgets' own sheet does in other front ends, for marimo alone
+            continue
         css = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         for selectors in re.findall(r"([^{}]+)\{", css):
             for selector in re.split(r",(?![^(]*\))", selectors):
