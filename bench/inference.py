@@ -474,10 +474,8 @@ def stopped(
 
 def compare(sets: int, rows: Rows) -> None:
     """Print how `SequentialTest` and anytimemonitor stop simulated MOS tests."""
-    print(
-        "| listener, item SD | difference | analysis | excludes 0 | median listeners | misses truth | equivalent | width |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    rates = "excludes 0 | median listeners | excludes the difference | equivalent"
+    print(f"| listener, item SD | difference | analysis | {rates} | width |\n|---|---|---|---|---|---|---|---|")
     analyses = {"`SequentialTest`": look, "anytimemonitor": their_look}
     cells = itertools.product(SEQUENTIAL, (0.0, 0.3, 0.5), analyses.items())
     for design, difference, (name, analyze) in cells:
@@ -489,8 +487,9 @@ def compare(sets: int, rows: Rows) -> None:
         rates = f"{row['separated']:.3f} | {listeners} | {row['missed']:.3f} | {row['equivalent']:.3f}"
         print(f"| {sds} | {row['true']:.2f} | {name} | {rates} | {widths} |", flush=True)
     table = ratings(SEQUENTIAL[0], np.random.default_rng(53), 0.0)
-    low, high, _ = their_look(table, 240)
-    print(f"anytimemonitor with its default of 240 planned items: width {high - low:.2f} with 60 listeners")
+    (low, high, _), (lower, upper, _) = their_look(table), their_look(table, 240)
+    width, default = f"{high - low:.2f}", f"{upper - lower:.2f}"
+    print(f"anytimemonitor, 60 listeners, 24 or 240 planned items: width {width} or {default}")
 
 
 def _generator(name: str) -> np.random.Generator:
