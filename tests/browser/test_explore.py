@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.browser.conftest import LONG, Scratch, box_of, in_kernel, shoot, themed
+from tests.browser.conftest import LONG, Scratch, in_kernel, shoot, themed
 from tests.browser.test_sweep import wait
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 CELL = """\
 import voicelab as vl
@@ -17,16 +13,6 @@ lab = vl.connect(seed=1)
 lab.speak("Good morning.")
 panel = lab.panel("The birch canoe slid on the smooth planks.")
 panel"""
-
-
-def arrow(page: Page, name: str) -> bytes:
-    """Return how the arrow of the closed list of voices looks beside a name."""
-    voice = page.locator(".voicelab-voice select")
-    voice.evaluate("(node, name) => (node.selectedOptions[0].text = name)", name)
-    box = box_of(voice)
-    return page.screenshot(
-        clip={"x": box["x"] + box["width"] - 20, "y": box["y"], "width": 20, "height": box["height"]}
-    )
 
 
 def test_let_go_heard_and_compared(scratch: Scratch, tmp_path: Path) -> None:
@@ -77,7 +63,9 @@ def test_let_go_heard_and_compared(scratch: Scratch, tmp_path: Path) -> None:
     assert title.evaluate("(node) => node.scrollHeight <= node.clientHeight")
     lines = "(node) => [...node.children].find((one) => one.innerText.startsWith('seed')).getClientRects().length"
     assert title.evaluate(lines) == 1
-    assert arrow(page, "A") == arrow(page, "A name that is longer than the field of a voice " * 3)
+    # The browser draws the closed list of voices, so that a long name ends before its arrow.
+    voice = page.locator(".voicelab-voice select")
+    assert voice.evaluate("(node) => getComputedStyle(node).appearance") == "auto"
     page.wait_for_selector(".voicelab-player[data-state=ready]", timeout=LONG)
     for theme in ("Dark", "Light"):
         themed(page, theme)

@@ -86,7 +86,7 @@ def test_files_are_dropped_and_the_microphone_is_recorded(scratch: Scratch) -> N
     title = page.locator(f"{PANEL} .voicelab-title input")
     assert title.input_value() == "ben"
     title.fill("")
-    page.wait_for_function(f"() => document.querySelector('{PANEL} > .voicelab-message').innerText.includes('title')")
+    page.wait_for_function(f"() => document.querySelector('{PANEL} > .voicelab-message').innerText.includes('Title')")
     remove(page)
 
     # The microphone hears a file.
