@@ -58,10 +58,10 @@ $(VENV)/.ready-%: .ci/setup pyproject.toml constraints.txt
 	@PYTHON="$(PYTHON)" HASHES="$(HASHES)" .ci/setup "$(VENV)" "$*" "$(COMPILED)"
 	@touch "$@"
 
-# What the notebooks import, the last of them too, and what reads Chinese.
+# The extras that the notebooks import.
 READY_LAB := $(VENV)/.ready-notebook,metrics,recognition,whisper,mandarin,cluster
 READY_DEV := $(VENV)/.ready-dev
-# What is compiled when it is installed: left out, in so many words, where there is no compiler.
+# Packages that need a compiler; without one they are skipped, with a message.
 COMPILED := pesq
 
 # Front ends that tests open panels in: not packages of the environment, but beside it.
@@ -79,7 +79,7 @@ test: $(READY_DEV)
 	@$(call timed,all tests but those in a browser,"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile \
 		$(if $(findstring tests/browser,$(ARGS)),,--ignore=tests/browser) $(ARGS))
 
-# What pip installs without extras, and what runs these notebooks. HASHES=no: the list has all extras of make lab.
+# voicelab without torch, and the extras of these notebooks. HASHES=no: the list has all extras of make lab.
 test-bare:
 	@PYTHON="$(PYTHON)" HASHES=no .ci/setup build/bare notebook,mandarin,recognition
 	@$(call timed,the embedded voice without torch,.ci/bare build/bare/bin \

@@ -188,10 +188,10 @@ def ceiling(shape: tuple[int, int], sets: int, rng: RNG) -> dict[str, float]:
     """Test ratings of 5, in one of ten cases 4; power: against ratings of 2 only."""
     from scipy.stats import t
 
-    first, second = (5.0 - (rng.random((sets, *shape)) < 0.1) for _ in range(2))
+    ratings_a, ratings_b = (5.0 - (rng.random((sets, *shape)) < 0.1) for _ in range(2))
     rates = {}
-    for name, other in (("type1", second), ("power", np.full_like(second, 2.0))):
-        mean, error, df, _ = complete_tables(first - other, 1.0)
+    for name, subtracted in (("type1", ratings_b), ("power", 2.0)):
+        mean, error, df, _ = complete_tables(ratings_a - subtracted, 1.0)
         rates[name] = rate(2.0 * t.sf(np.abs(mean) / error, df))
     return rates
 
@@ -210,7 +210,7 @@ def claim(claimed: str, sets: int, rng: RNG) -> dict[str, float]:
     return rates
 
 
-def analyzed(kind: str, shape: tuple[int, int], lost: float, sets: int, rng: RNG) -> dict[str, float]:
+def analyzed(kind: str, shape: tuple[int, int], missing_rate: float, sets: int, rng: RNG) -> dict[str, float]:
     """Analyze MOS of two systems by analyze(); ratings of 1 and 2 of the second are missing with a probability.
 
     For the size of Cliff's delta, an interval that excludes 0 counts.
@@ -218,37 +218,37 @@ def analyzed(kind: str, shape: tuple[int, int], lost: float, sets: int, rng: RNG
     clip = vl.Clip(np.ones(24000, np.float32), 24000)
     test = vl.ListeningTest("a", "MOS", {f"s{item}": {"a": clip, "b": clip} for item in range(shape[1])}, lufs=None)
     listener, item = (axis.ravel() for axis in np.indices(shape))
-    wrong = noted = 0
+    error_count = note_count = 0
     for _ in range(sets):
         frames = []
         level = rng.normal(3.0, 0.4, (shape[0], 1)) + rng.normal(0, 0.4, shape[1])
         for system in "ab":
-            own = rng.normal(0, 0.35, (shape[0], 1)) + rng.normal(0, 0.35, shape[1]) + rng.normal(0, 0.7, shape)
-            rated = np.clip(np.rint(level + own), 1, 5).ravel()
+            effect = rng.normal(0, 0.35, (shape[0], 1)) + rng.normal(0, 0.35, shape[1])
+            ratings = np.clip(np.rint(level + effect + rng.normal(0, 0.7, shape)), 1, 5).ravel()
             names = {"listener": listener.astype(str), "item": np.char.add("s", item.astype(str)), "system": system}
-            frame = pd.DataFrame({**names, "rating": rated})
-            frames.append(frame[(rated > 2) | (system == "a") | (rng.random(rated.size) >= lost)])
+            frame = pd.DataFrame({**names, "rating": ratings})
+            frames.append(frame[(ratings > 2) | (system == "a") | (rng.random(ratings.size) >= missing_rate)])
         result = vl.analyze(test, pd.concat(frames))
         delta = result.sizes["a", "b"]["Cliff's delta"]
         significant = result.crossed["a", "b"].p <= 0.05
-        wrong += significant if kind == "p" else not delta.low <= 0.0 <= delta.high
-        noted += "differences may be due to" in str(result)
-    rates = {"type1": round(wrong / sets, 4)}
-    return rates | ({"share": round(noted / sets, 4)} if lost else {})
+        error_count += significant if kind == "p" else not delta.low <= 0.0 <= delta.high
+        note_count += "differences may be due to" in str(result)
+    rates = {"type1": round(error_count / sets, 4)}
+    return rates | ({"share": round(note_count / sets, 4)} if missing_rate else {})
 
 
 def pilot(sets: int, rng: RNG) -> dict[str, float]:
-    """Plan MOS, 12 × 8, difference 0.8, from a pilot of 8 × 6; return how often the interval has the true power."""
+    """Plan MOS, 12 × 8, difference 0.8, from a pilot of 8 × 6; return the coverage of the power's interval."""
     sds = (0.6, 0.6, 1.0)
     options: dict[str, Any] = {"listeners": 12, "items": 8}
     true = float(vl.plan_test("MOS", 0.8, sd=sds, simulations=20_000, **options).frame["power"][0])
-    covered = 0
+    covered_count = 0
     for seed in range(sets):
         table = rng.normal(0.8, 1.0, (8, 6)) + rng.normal(0, 0.6, (8, 1)) + rng.normal(0, 0.6, 6)
         test = crossed_mean(table.ravel(), *map(np.ravel, np.indices(table.shape)))
         row = vl.plan_test("MOS", 0.8, pilot=test, simulations=200, seed=seed, **options).frame.iloc[0]
-        covered += bool(row["low"] <= true <= row["high"])
-    return {"share": round(covered / sets, 4)}
+        covered_count += bool(row["low"] <= true <= row["high"])
+    return {"share": round(covered_count / sets, 4)}
 
 
 def sequential(

@@ -398,7 +398,9 @@ class Figures:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()
             except RuntimeError as error:
-                print(f"{name}: {_message(error)}; going on in a new process", file=sys.stderr, flush=True)
+                if name == "weights":  # the first part of each process
+                    raise SystemExit(f"the device is unusable: {_message(error)}") from error
+                print(f"{name}: {_message(error)}; the next part runs in a new process", file=sys.stderr, flush=True)
                 faulthandler.cancel_dump_traceback_later()
                 os.execv(sys.executable, [sys.executable, *sys.argv, *["--resume"][: "--resume" not in sys.argv]])
 
@@ -437,7 +439,9 @@ def main() -> None:
     parser.add_argument("--codec", type=Path, help="codec.pth with real weights, for the choice of precision")
     parser.add_argument("--out", type=Path, default=Path("build/gpu.json"))
     parser.add_argument("--skip-tests", action="store_true", help="skip the test suite")
-    parser.add_argument("--resume", action="store_true", help="go on with the parts that --out does not have")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the results in --out and run only the missing parts"
+    )
     options = parser.parse_args()
     plan = Plan.of(options.device, options.tiny)
     if options.tiny:

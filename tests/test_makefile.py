@@ -173,6 +173,20 @@ def test_without_room_it_says_so_before_it_begins(path: Path, tmp_path: Path) ->
     assert not (tmp_path / "venv").exists()
 
 
+@pytest.mark.parametrize(("extras", "begins"), [("notebook", True), ("dev", False)])
+def test_disk_space_is_required_by_the_size_of_the_environment(
+    path: Path, tmp_path: Path, extras: str, begins: bool
+) -> None:
+    """2,000 MiB are enough for make lab, but not for make test, which installs torch."""
+    (path / "df").unlink()
+    _program(path / "df", "echo; echo /dev/sda 0 0 2048000")
+    _program(path / "python3", 'case "$*" in *"-m venv"*) exit 1;; esac')
+    command = [str(ROOT / ".ci" / "setup"), str(tmp_path / "venv"), extras]
+    done = subprocess.run(command, env={"PATH": str(path)}, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ("making the environment" in done.stdout) is begins
+    assert ("3000 MiB of disk are needed" in done.stderr) is not begins
+
+
 @pytest.mark.parametrize(
     ("python", "words"),
     [

@@ -31,6 +31,28 @@ def test_time_limit_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert figures.values["parts"]["last"] == {"left_out": "no time was left"}
 
 
+def test_run_resumes_in_a_new_process_after_the_device_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def fail() -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", fail)
+    monkeypatch.setattr("os.execv", lambda _, arguments: commands.append(arguments))
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--tiny"])
+    figures = gpu.Figures(tmp_path / "gpu.json", resumed=False)
+    figures._began -= 20.0
+    figures.part("one_row", 10, lambda: {"figure": 3})
+    assert commands == [[sys.executable, "gpu.py", "--tiny", "--resume"]]
+    resumed = gpu.Figures(tmp_path / "gpu.json", resumed=True)
+    assert resumed.values["parts"]["one_row"]["figure"] == 3
+    assert resumed.left_s < gpu.LIMIT_S - 20.0
+    with pytest.raises(SystemExit, match="the device is unusable: RuntimeError: CUDA error"):  # would restart forever
+        resumed.part("weights", 10, dict)
+    assert len(commands) == 1
+
+
 @pytest.mark.parametrize(("name", "tensors", "parameters"), [("s2-pro", 358, 4_561_852_416), ("s1", 287, 860_169_216)])
 def test_published_shapes(name: str, tensors: int, parameters: int) -> None:
     shapes = shapes_of(DualConfig.of(dual.CONFIGS[name])).values()

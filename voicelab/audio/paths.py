@@ -26,14 +26,14 @@ def warping_path(x: _Floats, y: _Floats) -> _Indices:
     rows, columns = cost.shape
     step = np.empty(cost.shape, np.int8)
     # Anti-diagonals of the accumulated cost, by row; index 0 represents the row before the first.
-    before, last = np.full(rows + 1, np.inf), np.full(rows + 1, np.inf)
-    before[0] = 0.0
+    costs_2_back, costs_1_back = np.full(rows + 1, np.inf), np.full(rows + 1, np.inf)
+    costs_2_back[0] = 0.0
     for diagonal in range(rows + columns - 1):
         row = np.arange(max(0, diagonal - columns + 1), min(rows, diagonal + 1))
-        choices = np.stack((before[row], last[row + 1], last[row]))  # of equal costs, the first is chosen
+        choices = np.stack((costs_2_back[row], costs_1_back[row + 1], costs_1_back[row]))  # of equal costs, the first
         step[row, diagonal - row] = choices.argmin(axis=0)
-        before, last = last, np.full(rows + 1, np.inf)
-        last[row + 1] = choices.min(axis=0) + cost[row, diagonal - row]
+        costs_2_back, costs_1_back = costs_1_back, np.full(rows + 1, np.inf)
+        costs_1_back[row + 1] = choices.min(axis=0) + cost[row, diagonal - row]
     path = [(rows - 1, columns - 1)]
     while path[-1] != (0, 0):
         i, j = path[-1]
