@@ -153,3 +153,56 @@ def test_controls_are_turned_and_pressed(show: Show, page: Page) -> None:
 def test_the_table_of_front_ends_is_that_of_the_tests() -> None:
     page = front_ends.PAGE.read_text(encoding="utf-8")
     assert page == front_ends.written(page), "run python -m tests.browser.front_ends"
+
+
+# marimo gives each view models of its own, with the listeners and messages of all views of a widget.
+BOXES = """async ([source, states]) => {
+  const { default: boxes } = await import(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+  const [listeners, sent] = [new Map(), []];
+  const change = (id, name, value) => {
+    states[id][name] = value;
+    for (const act of [...(listeners.get(`${id} change:${name}`) ?? [])]) act();
+  };
+  const view = (id) => {
+    const acts = (name) => listeners.get(`${id} ${name}`) ?? listeners.set(`${id} ${name}`, new Set()).get(`${id} ${name}`);
+    return {
+      get: (name) => states[id][name],
+      on: (name, act) => acts(name).add(act),
+      off: (name, act) => acts(name).delete(act),
+      send: (message) => sent.push([id, message.count]),
+      widget_manager: { get_model: async (id) => view(id) },
+    };
+  };
+  const host = { getWidget: async () => ({ render: async () => {} }) };
+  const turn = () => new Promise((resolve) => setTimeout(resolve));
+  const count = () => [...listeners.values()].reduce((sum, acts) => sum + acts.size, 0);
+  const [counts, ends] = [[], []];
+  for (const _ of [0, 1]) {
+    ends.push(await boxes.render({ model: view("root"), el: document.body, host }));
+    await turn();
+  }
+  counts.push(count());
+  change("box", "children", []);
+  await turn();
+  counts.push(count());
+  change("box", "children", ["IPY_MODEL_script"]);
+  await turn();
+  counts.push(count());
+  for (const end of ends) end();
+  return [counts, count(), sent];
+}"""
+
+
+def test_views_in_marimo_are_counted_and_leave_no_listeners(page: Page) -> None:
+    layout = {"layout": "IPY_MODEL_layout"}
+    states = {
+        "root": {"root": "IPY_MODEL_box"},
+        "box": {"_model_name": "VBoxModel", "children": ["IPY_MODEL_script"], **layout},
+        "script": {"_model_name": "AnyModel", **layout},
+        "layout": {"width": "3px"},
+    }
+    page.goto("about:blank")
+    (whole, empty, again), left, sent = page.evaluate(BOXES, [inlined("boxes.js"), states])
+    assert 0 < empty < whole == again
+    assert left == 0
+    assert sent == [["script", number] for number in (1, 2, 1, 0, 1, 2, 1, 0)]

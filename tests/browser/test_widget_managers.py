@@ -148,7 +148,8 @@ def test_a_panel_speaks_plays_and_is_shown_once(run: Run, page: Page) -> None:
 def test_boxes_of_ipywidgets_and_comparisons_live(run: Run, page: Page, tmp_path: Path) -> None:
     run(SETUP + "lab.sweep('Four notes.', temperature=[0.2, 1.0]).panel()")
     page.get_by_role("button", name="Run").first.click(timeout=LONG)
-    page.wait_for_function("() => document.querySelectorAll('.voicelab-facet').length === 2", timeout=LONG)
+    page.get_by_text("2 of 2 takes, done").wait_for(timeout=LONG)
+    page.locator(".voicelab-facet .voicelab-hear[data-state=done]").nth(1).wait_for(timeout=LONG)
     run("vl.compare(a=lab.speak('Four notes.', seed=1), b=lab.speak('Six notes.', seed=2)).panel()")
     compare = page.locator(".voicelab-compare")
     compare.get_by_role("button", name="Play").first.click(timeout=LONG)

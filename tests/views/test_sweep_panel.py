@@ -122,6 +122,7 @@ def test_a_panel_that_never_ran_has_its_form_and_one_sentence(panels: Callable[.
     panel = panels(voice=["ada", "ben"])
     panel.cancel()
     assert panel.progress.status == "Run synthesizes the takes, which appear here."
+    assert (panel.ballot, len(panel.frame())) == (None, 0)
     assert panel.children == (panel.design, panel.children[1], panel.message)
     assert panel.result.state == "waiting"
     assert [_rounded(seconds) for seconds in (1, 42, 89, 846)] == ["1 s", "40 s", "90 s", "14 min"]

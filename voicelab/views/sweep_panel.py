@@ -378,11 +378,11 @@ class SweepPanel(SavedOutput, Panel):
     @property
     def ballot(self) -> Ballot | None:
         """Ratings of the latest blind test."""
-        return self.takes.ballot
+        return self.takes.ballot if self._run is not None else None
 
     def frame(self) -> pd.DataFrame:
         """Return the DataFrame of all takes with the measurements of the panel."""
-        return self.takes.frame()
+        return self.takes.frame() if self._run is not None else self._planned.frame()
 
     def run(self) -> SweepRun | None:
         """Start the sweep, like the Run button; return None if the form is invalid."""

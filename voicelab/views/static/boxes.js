@@ -4,6 +4,7 @@
 import { element, uniqueId } from "./dom.js";
 
 const idOf = (reference) => reference.slice(10); // after IPY_MODEL_
+const views = new Map(); // the number of views of a widget with a script, by its id
 
 /** A view of one model; `follow` and `append` end with it. */
 class View {
@@ -12,10 +13,11 @@ class View {
   }
 
   /** Call `act` now and whenever one of these traits changes. */
-  follow(names, act) {
+  follow(names, act, model = this.model) {
+    if (this.ending.signal.aborted) return;
     for (const name of names) {
-      this.model.on(`change:${name}`, act);
-      this.ending.signal.addEventListener("abort", () => this.model.off(`change:${name}`, act));
+      model.on(`change:${name}`, act);
+      this.ending.signal.addEventListener("abort", () => model.off(`change:${name}`, act));
     }
     act();
   }
@@ -62,16 +64,11 @@ function draw(page, id, model) {
     view.root.classList.remove(...own);
     view.root.classList.add(...(own = model.get("_dom_classes") ?? []));
   });
-  const layout = { off: () => {} };
-  const dress = async () => {
-    const about = await page.manager.get_model(idOf(model.get("layout")));
-    const apply = () => Object.assign(view.root.style, { width: about.get("width") ?? "", display: about.get("display") ?? "" });
-    layout.off();
-    for (const name of ["width", "display"]) about.on(`change:${name}`, apply);
-    layout.off = () => ["width", "display"].forEach((name) => about.off(`change:${name}`, apply));
-    apply();
-  };
-  view.follow(["layout"], dress);
+  view.follow(["layout"], async () => {
+    const layout = await page.manager.get_model(idOf(model.get("layout")));
+    const apply = () => Object.assign(view.root.style, { width: layout.get("width") ?? "", display: layout.get("display") ?? "" });
+    view.follow(["width", "display"], apply, layout); // a layout that is replaced never changes
+  });
   view.follow(["tooltip"], () => (view.root.title = model.get("tooltip") ?? ""));
   return view;
 }
@@ -206,13 +203,17 @@ function tabs(view, root) {
   view.follow(["selected_index"], mark);
 }
 
-/** A widget with a script; as in loader.js, the kernel is told when its view goes. */
+/** A widget with a script; as in loader.js, the kernel is told how many views it has. */
 async function own(view, root) {
   const { signal } = view.ending;
   const widget = await view.page.host.getWidget(`anywidget:${view.id}`);
   if (signal.aborted) return;
-  view.model.send({ kind: "views", count: 1 });
-  signal.addEventListener("abort", () => view.model.send({ kind: "views", count: 0 }));
+  const count = (step) => {
+    views.set(view.id, (views.get(view.id) ?? 0) + step);
+    view.model.send({ kind: "views", count: views.get(view.id) });
+  };
+  count(1);
+  signal.addEventListener("abort", () => count(-1));
   await widget.render({ el: root, signal });
 }
 
