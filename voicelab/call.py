@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, get_args, get_origin
 
@@ -116,7 +117,7 @@ class Knob:
         """Validate a value and convert it for the backend. Raises RequestInvalid, which names the knob."""
         if hasattr(value, "dtype") and hasattr(value, "item"):  # NumPy scalar
             value = value.item()
-        value = value.value if isinstance(value, Enum) else value
+        value = value.value if isinstance(value, Enum) else str(value) if isinstance(value, PurePath) else value
         if self.type == "float" and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         kind = _KNOB_TYPES[self.type]

@@ -84,10 +84,10 @@ class _Computing(ContextDecorator):
                 self._changed.notify_all()
 
     def _close(self) -> None:
-        own = int(getattr(self._local, "depth", 0) > 0)
+        remaining = int(getattr(self._local, "depth", 0) > 0)  # that of the forking thread
         with self._changed:
             self._is_closed = True
-            self._changed.wait_for(lambda: self._active <= own, _TIMEOUT_S)
+            self._changed.wait_for(lambda: self._active <= remaining, _TIMEOUT_S)
 
     def _open(self) -> None:
         with self._changed:

@@ -130,7 +130,7 @@ def test_closing_the_stream_stops_the_command(tmp_path: Path) -> None:
         (
             f"{sys.executable} {{rate}}",
             ArgumentError,
-            "placeholder {rate} must have a default, as in {rate=1}; others are {text}, {text_file}, {out}",
+            "placeholder {rate} must have a default, as in {rate=1}, or be one of {text}, {text_file}, {out}",
         ),
         (f"{sys.executable} {{rate:5}}", ArgumentError, "must have placeholders such as"),
         (f"{sys.executable} {{speed=170}}", ArgumentError, "prosody.speed: must be between 0.5 and 2, got 170; rename"),

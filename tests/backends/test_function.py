@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ from concurrent.futures import Future
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace as Library
 from typing import Annotated, Any, Literal
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -131,6 +133,7 @@ def test_a_recording_is_passed_as_a_file_and_its_transcript() -> None:
         (vl.Clip(SINE, RATE).to_bytes("mp3"), 0),
         (memoryview(vl.Clip(SINE, RATE).to_bytes("wav")), 0),
         (io.BytesIO(vl.Clip(SINE, RATE).to_bytes("wav")), 0),
+        (Library(read=lambda: vl.Clip(SINE, RATE).to_bytes("wav")), 0),
         (io.BufferedReader(io.BytesIO(vl.Clip(SINE, RATE).to_bytes("wav"))), 0),
     ],
 )
@@ -203,6 +206,7 @@ def test_annotations_of_parameters() -> None:
         tags: tuple[str, ...] = (),
         window: tuple[int, float] | None = None,
         top_k: object = None,
+        mode: Literal["auto", 1] = 1,
     ) -> tuple[Any, int]:
         CALLS.append({key: value for key, value in locals().items() if key != "text"})
         return SINE, RATE
@@ -210,7 +214,7 @@ def test_annotations_of_parameters() -> None:
     lab: Any = vl.connect(own)
     assert [voice.id for voice in lab.voices] == ["calm", "lively"]
     for style in ("lively", Style.LIVELY):
-        lab.speak("Hello.", voice="lively", style=style, steps=8, gain=0.5, folder="a")
+        lab.speak("Hello.", voice="lively", style=style, steps=8, gain=0.5, folder=Path("a"))
         values = {
             "voice": Style.LIVELY,
             "style": Style.LIVELY,
@@ -219,7 +223,7 @@ def test_annotations_of_parameters() -> None:
             "folder": Path("a"),
             "tags": (),
         }
-        assert CALLS[-1] == {**values, "rate": 1.0, "window": None, "top_k": None}
+        assert CALLS[-1] == {**values, "rate": 1.0, "window": None, "top_k": None, "mode": 1}
     for fields, message in (
         ({"style": "loud"}, "style: must be 'calm' or 'lively', got 'loud'"),
         ({"steps": 5}, "steps: must be between 4 and 8|steps: must be 4 or 8, got 5"),
@@ -227,6 +231,7 @@ def test_annotations_of_parameters() -> None:
         ({"tags": ["a"]}, "tags: cannot be set; own must annotate it with bool, int"),
         ({"window": 0.5}, "window: cannot be set; own must annotate it with bool, int"),
         ({"top_k": 3}, "top_k: cannot be set; own must annotate it with bool, int"),
+        ({"mode": "auto"}, "mode: cannot be set; own must annotate it with .*, or a Literal or Enum of one type"),
     ):
         with pytest.raises(RequestInvalid, match=message):
             lab.speak("Hello.", **fields)
@@ -364,6 +369,13 @@ def test_arguments_of_connect() -> None:
         vl.connect(model, device="cpu")
     with pytest.raises(ArgumentError, match="voices: <lambda> must have a parameter 'voice'"):
         vl.connect(lambda text: None, voices=["a"])
+    invalid: Any
+    for option, invalid in (("voices", 3), ("models", [""]), ("languages", 3)):
+        with pytest.raises(ArgumentError, match=f"^{option}: must be a list of names, got "):
+            vl.from_function(model, **{option: invalid})
+    with pytest.raises(ArgumentError, match=r"^seed: must be one of exact, best-effort, none, unknown, got 'yes'$"):
+        vl.from_function(model, seed="yes")  # type: ignore[arg-type]
+    assert vl.from_function(model, languages="en").capabilities.languages == ("en",)
     with pytest.raises(RequestInvalid, match=r"^time_limit_s: a function does not accept this option; omit it$"):
         vl.connect(model, time_limit_s=9)
     with pytest.raises(ArgumentError, match=r"^at_once: must be a whole number, at least 1, got 0$"):
@@ -434,6 +446,24 @@ def test_the_fingerprint_follows_what_the_function_uses() -> None:
     def reads(constants: object) -> Callable[[str], object]:
         return lambda text: constants
 
+    def through(value: float) -> Callable[[str], object]:
+        def inner() -> float:
+            return value
+
+        def outer() -> float:
+            return inner()
+
+        def outermost() -> float:
+            return outer()
+
+        return lambda text: outermost()
+
+    changed += [through(value) for value in (1, 2)]
+    for kind in (partial, staticmethod, classmethod, property):
+        for get in (lambda *_: 1, lambda *_: 2):
+            changed.append(reads(type("C", (type("Base", (), {"get": kind(get)}),), {})))
+    for restored in (re.compile, np.float32, lambda text: range(int(text)), bytearray.fromhex):
+        changed += [reads(restored(text)) for text in ("11", "12")]
     enum: Any = Enum
     changed += [reads(type("C", (), {"GAIN": gain})) for gain in (1, 2)]
     changed += [reads(enum("C", {"GAIN": gain})) for gain in (1, 2)]

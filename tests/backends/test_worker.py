@@ -48,6 +48,8 @@ def tts(text, voice: Voice = Voice.LOW, gain: float = 0.3, seed: int = 0, refere
         time.sleep(1)
     if text == "nothing":
         return None
+    if text == "mapping":
+        return {"wav": samples}
     if text == "path":
         return wav()
     if text == "file":
@@ -114,6 +116,8 @@ def test_failures_name_the_script_and_the_next_call_restarts_it(worker: str) -> 
             lab.speak("kill")
         with pytest.raises(EngineError, match="must return"):
             lab.speak("nothing")
+        with pytest.raises(EngineError, match=r"tts\(\) must return \(samples, rate\), .*, got dict"):
+            lab.speak("mapping")
         with pytest.raises(EngineError, match="model raised EOFError"):  # requests are not its input
             lab.speak("input")
         assert lab.speak("Hello.").duration == pytest.approx(0.1)

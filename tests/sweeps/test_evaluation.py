@@ -127,8 +127,9 @@ def test_tables_rows_and_folders(meta: Path) -> None:
     assert plain.table.column("item").labels == ("a", "b")
     texts = vl.evaluate(["One.", "Two."], folder=folder / "o4", metrics=["duration"], repeats=1, ours=lab)
     assert list(texts.frame.text) == ["One.", "Two."]
-    for items in (pd.Series(["One.", "Two."]), np.array(["One.", "Two."])):
-        again = vl.evaluate(items, folder=folder / "o4", metrics=["duration"], repeats=1, ours=lab)
+    missing = pd.DataFrame({"text": ["One.", "Two."], "reference_audio": [float("nan")] * 2, "id": ["a", float("nan")]})
+    for items in (pd.Series(["One.", "Two."]), np.array(["One.", "Two."]), missing):
+        again = vl.evaluate(items, folder=folder / "o4", metrics="duration", repeats=1, ours=lab)
         assert list(again.frame.text) == ["One.", "Two."]
     (folder / "lines.txt").write_text("One.\nTwo.\n")
     (folder / "voices.csv").write_text("text,voice,speaker_id\nOne.,ada,1\nTwo.,ben,\n")
@@ -210,6 +211,17 @@ def test_invalid_arguments(meta: Path) -> None:
         vl.evaluate(meta.with_name("none.lst"), folder=meta.parent / "out", ours=lab)
     with pytest.raises(ArgumentError, match=r"items: must be texts or rows such as .*, got \('One.', 'p.wav'\)"):
         vl.evaluate([("One.", "p.wav")], folder=meta.parent / "out", ours=lab)  # type: ignore[list-item]
+    invalid: Any
+    for invalid, message in (
+        (3, "items: must be texts or rows such as .*, got 3"),
+        ([None, "One."], "items: must be texts or rows such as .*, got None"),
+        ({"a": "One.", "b": "Two."}, "items: must be texts or rows such as .*, got {'a': 'One.'"),
+        (pd.DataFrame({"text": ["One.", None], "n": [1.0, float("nan")]}), r"a text in every row, got none in row 2"),
+        (pd.DataFrame({"text": ["One.", float("nan")]}), r"a text in every row, got none in row 2"),
+        ([{"text": 1984}, {"text": "Two."}], "text: row 1: must be a string, got 1984"),
+    ):
+        with pytest.raises((ArgumentError, RequestInvalid), match=message):
+            vl.evaluate(invalid, folder=meta.parent / "out", metrics=["duration"], ours=lab)
     meta.with_name("t.csv").write_text("id,sent\na,One.\nb,Two.\n")
     with pytest.raises(
         ArgumentError, match="must have a column text or infer_text or sentence, got the columns id, sent"
@@ -248,7 +260,7 @@ def test_the_command_prints_the_result(meta: Path) -> None:
     # An embedded voice clones speech only.
     speech = vl.connect().speak("A.", seed=1)
     speech.save(meta.parent / "wavs" / "p0.wav")
-    arguments = ["evaluate", str(meta), "-m", "duration", "--repeats", "1", "--recognizer", "pocketsphinx"]
+    arguments = ["evaluate", str(meta), "-m", " duration,", "--repeats", "1", "--recognizer", "pocketsphinx"]
     done = CliRunner().invoke(app, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["items"] == 2

@@ -47,7 +47,7 @@ _CLOSED = "the stream was closed before all audio had arrived"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response whose status and headers have arrived and whose body can be read."""
+    """HTTP response with received headers and an unread body."""
 
     response: httpx.Response
     chunk: Callable[[], Coroutine[Any, Any, bytes]]
@@ -107,8 +107,8 @@ class BlockingTransport:
         """Run ``send`` so that it can be cancelled. Raises Cancelled.
 
         A thread that waits for response headers cannot be woken, because the socket of a reused connection is unknown.
-        Therefore a helper thread waits, and closes a response that is no longer needed. The main thread needs no helper,
-        because an interrupt wakes it and closes the connection.
+        Therefore a helper thread sends the request, and closes a response that arrives after cancellation. In the main
+        thread, an interrupt ends the wait and closes the connection.
         """
         if threading.current_thread() is threading.main_thread():
             return send()

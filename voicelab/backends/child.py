@@ -81,7 +81,7 @@ def _described(item: inspect.Parameter, hint: typing.Any) -> dict[str, typing.An
     kinds = {_TYPES.get(type(choice), "") for choice in choices}
     is_path = isinstance(hint, type) and issubclass(hint, PurePath)
     kind = kinds.pop() if len(kinds) == 1 else "str" if is_path else _TYPES.get(hint, "")
-    kind = kind or _TYPES.get(type(default), "")
+    kind = kind or ("" if choices else _TYPES.get(type(default), ""))
     if kind == "float" and type(default) is int:
         default = float(default)
     if default is not None and _TYPES.get(type(default)) != kind:
@@ -132,6 +132,7 @@ def returned(value: typing.Any) -> typing.Iterator[object]:
     """
     if hasattr(value, "__await__") or hasattr(value, "__anext__"):
         with ThreadPoolExecutor(1) as thread, closing(asyncio.new_event_loop()) as loop, suppress(StopAsyncIteration):
+            thread.submit(int).result()  # start the thread; an interrupt meanwhile would lose it
             try:
                 while hasattr(value, "__anext__"):
                     yield thread.submit(loop.run_until_complete, value.__anext__()).result()
@@ -142,7 +143,7 @@ def returned(value: typing.Any) -> typing.Iterator[object]:
                 thread.submit(loop.run_until_complete, loop.shutdown_asyncgens()).result()
     elif isinstance(value, io.IOBase) or hasattr(value, "read"):
         file = typing.cast("typing.IO[bytes]", value)
-        if file.seekable():
+        if getattr(file, "seekable", bool)():
             file.seek(0)
         yield file.read()
     elif hasattr(value, "__next__"):
@@ -162,8 +163,8 @@ def _message(value: typing.Any) -> dict[str, object]:
         return {"audio": base64.b64encode(value).decode()}
     if isinstance(value, (str, os.PathLike)):
         return {"path": str(Path(value).resolve())}
-    if isinstance(value, typing.Mapping):
-        value = (value.get("audio"), value.get("sampling_rate"))
+    if isinstance(value, typing.Mapping) and {"audio", "sampling_rate"} <= value.keys():
+        value = (value["audio"], value["sampling_rate"])
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         expected = "(samples, rate), bytes of an audio file or a path"
         raise TypeError(f"tts() must return {expected}, got {described(value)}")

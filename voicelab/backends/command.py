@@ -96,8 +96,8 @@ class CommandBackend(ModelBackend):
             output = self._output(command, given, stop)
             if "out" in self._names:
                 if not out.exists() or not out.stat().st_size:
-                    others = ", ".join(path.name for path in sorted(Path(folder).iterdir()) if path != text_file)
-                    got = f"{others or 'no file'} instead of a file {out.name} with audio"
+                    files = ", ".join(path.name for path in sorted(Path(folder).iterdir()) if path != text_file)
+                    got = f"{files or 'no file'} instead of a file {out.name} with audio"
                     raise EngineError(
                         f"{self._capabilities.name} must write audio to {{out}}, got {got}{_end(output[1])}"
                     )
@@ -178,8 +178,8 @@ def _parameter(name: str, default: str | None) -> Parameter:
     """Return the parameter of a placeholder; its type is that of its default, or of its allowed values."""
     if default is None:
         if name not in MAPPED:
-            others = "{text}, {text_file}, {out}, {voice}, {seed}, {speed}, {ref_audio}, {ref_text}"
-            message = f"placeholder {{{name}}} must have a default, as in {{{name}=1}}; others are {others}"
+            mapped = "{text}, {text_file}, {out}, {voice}, {seed}, {speed}, {ref_audio}, {ref_text}"
+            message = f"placeholder {{{name}}} must have a default, as in {{{name}=1}}, or be one of {mapped}"
             raise ArgumentError.of("command", message)
         return Parameter(name, "str", required=True)
     words = default.split("|")

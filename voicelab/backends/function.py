@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+import copyreg
 import hashlib
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final
@@ -111,13 +112,12 @@ def fingerprint_of(function: object) -> str:
     Tensors of models are sampled. Other objects from packages are represented by type and version.
     """
     sha = hashlib.sha256()
-    seen: set[int] = set()
-    _add(sha, function, seen, _DEPTH)
+    _add(sha, function, {}, _DEPTH)
     return sha.hexdigest()[:16]
 
 
-def _add(sha: Any, value: Any, seen: set[int], depth: int) -> None:
-    """Add a value to the digest, including nested values down to ``depth`` levels."""
+def _add(sha: Any, value: Any, seen: dict[int, tuple[int, int]], depth: int) -> None:
+    """Add a value to the digest, including nested values down to ``depth`` levels below the code that uses them."""
     sha.update(f"{type(value).__module__}.{type(value).__qualname__}:".encode())
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | PurePath):
         sha.update(repr(value).encode())
@@ -125,11 +125,15 @@ def _add(sha: Any, value: Any, seen: set[int], depth: int) -> None:
         sha.update(f"{value.__name__} {_version(value.__name__)}".encode())
     elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
         sha.update(f"{value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())
-    elif id(value) not in seen and depth:
-        seen.add(id(value))
+    elif (known := seen.get(id(value), (0, 0)))[0] >= depth:
+        sha.update(str(known[1]).encode())
+    else:
+        seen[id(value)] = depth, len(seen)
+        is_code = isinstance(value, types.FunctionType | types.CodeType | type)
         for part in _parts(value):
-            _add(sha, part, seen, depth - 1)
-        seen.discard(id(value))  # a shared part is added wherever it occurs
+            _add(sha, part, seen, depth if is_code else depth - 1)
+        if not is_code:
+            del seen[id(value)]  # shared data are added wherever they occur
 
 
 def _parts(value: Any) -> Iterable[Any]:
@@ -142,34 +146,33 @@ def _parts(value: Any) -> Iterable[Any]:
         return value
     if isinstance(value, types.CodeType):
         return [value.co_code.hex(), value.co_names, value.co_varnames, value.co_consts]
-    if isinstance(value, functools.partial):
-        return [value.func, value.args, value.keywords]
-    if isinstance(value, types.MethodType):
-        return [value.__func__, value.__self__]
+    if isinstance(value, types.MethodType | staticmethod | classmethod | property):
+        return [getattr(value, name, None) for name in ("__func__", "__self__", "fget", "fset")]
     if isinstance(value, types.FunctionType):
         if (version := _version(value.__module__)) or _standard(value.__module__):
             return [f"{value.__module__}.{value.__qualname__}", version]
-        cells = [_content(cell) for cell in value.__closure__ or ()]
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
         used = [value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__]
-        return [value.__code__, value.__defaults__, value.__kwdefaults__, cells, used]
+        return [value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *used]
     if isinstance(value, type):
-        named = sorted(vars(value).items())
-        own = [item for name, item in named if isinstance(item, types.FunctionType) or not name.startswith("__")]
-        version = _version(value.__module__)
-        return [f"{value.__module__}.{value.__qualname__}", version or _standard(value.__module__) or own]
-    return [type(value), _weights(value) or getattr(value, "__dict__", None)]
+        attributes = sorted(vars(value).items())
+        items = [item for name, item in attributes if isinstance(item, types.FunctionType) or not name.startswith("__")]
+        package = _version(value.__module__) or _standard(value.__module__)
+        return [f"{value.__module__}.{value.__qualname__}", *([package] if package else (*value.__bases__, *items))]
+    return [type(value), _weights(value) or getattr(value, "__dict__", None) or _reduced(value)]
+
+
+def _reduced(value: Any) -> Any:
+    """Return the parts from which ``pickle`` restores a value without attributes, such as a regular expression."""
+    with suppress(Exception):  # many types cannot be restored
+        reduce = copyreg.dispatch_table.get(type(value))
+        return reduce(value) if reduce else value.__reduce_ex__(4)
+    return None
 
 
 def _names(code: types.CodeType) -> tuple[str, ...]:
     inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
     return tuple(dict.fromkeys((*code.co_names, *(name for const in inner for name in _names(const)))))
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None  # not assigned yet
 
 
 def _version(module: str | None) -> str:
@@ -183,16 +186,11 @@ def _standard(module: str | None) -> bool:
 
 
 def _weights(value: Any) -> list[Any]:
-    """Return samples of the tensors of a model, if it has a ``state_dict``."""
+    """Return samples of a tensor, or of the tensors of a model with a ``state_dict``."""
     try:
-        tensors = value.state_dict().items()
-        return [
-            (
-                name,
-                tuple(item.shape),
-                item.detach().flatten()[:: max(1, item.numel() // _MAX_SAMPLES)].cpu().float().numpy(),
-            )
-            for name, item in tensors
-        ]
+        tensors = value.state_dict() if hasattr(value, "state_dict") else {"": value}
+        steps = {name: max(1, item.numel() // _MAX_SAMPLES) for name, item in tensors.items()}
+        flat = {name: item.detach().flatten()[:: steps[name]].cpu().float() for name, item in tensors.items()}
+        return [(name, tuple(tensors[name].shape), samples.numpy()) for name, samples in flat.items()]
     except Exception:  # noqa: BLE001 - any object may have such a method
         return []

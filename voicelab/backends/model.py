@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 
@@ -73,11 +73,16 @@ class Parameter:
 
 def presets(voices: Iterable[str | VoicePreset]) -> tuple[VoicePreset, ...]:
     """Convert voice ids to presets. Raises ArgumentError."""
-    listed: list[object] = [voices] if isinstance(voices, str) else list(voices)
-    for voice in listed:
-        if not voice or not isinstance(voice, str | VoicePreset):
-            raise ArgumentError.of("voices", f"must be a list of names, got {voice!r}")
-    return tuple(voice if isinstance(voice, VoicePreset) else VoicePreset(str(voice), str(voice)) for voice in listed)
+    listed = _names("voices", voices)
+    return tuple(voice if isinstance(voice, VoicePreset) else VoicePreset(voice, voice) for voice in listed)
+
+
+def _names(argument: str, values: Any) -> tuple[Any, ...]:
+    """Return a name, or each name of an iterable. Raises ArgumentError."""
+    listed = (values,) if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
+    if wrong := [value for value in listed if not value or not isinstance(value, str | VoicePreset)]:
+        raise ArgumentError.of(argument, f"must be a list of names, got {wrong[0]!r}")
+    return listed
 
 
 def check_at_once(value: Any) -> None:
@@ -117,14 +122,15 @@ class ModelBackend(VoicelessBackend, ABC):
         at_once: int,
     ) -> None:
         check_at_once(at_once)
+        if seed not in (None, *(allowed := get_args(SeedSupport))):
+            raise ArgumentError.of("seed", f"must be one of {', '.join(allowed)}, got {shown_value(seed)}")
         self._parameters = {item.name: item for item in parameters}
         names = self._parameters.keys()
         if voices is not None and "voice" not in names:
-            raise ArgumentError.of(
-                "voices", f"{name} must have a parameter 'voice' if voices are given, got {self._listed}"
-            )
+            listed = ", ".join(names) or "none"
+            raise ArgumentError.of("voices", f"{name} must have a parameter 'voice' if voices are given, got {listed}")
         voices = self._texts("voice") if voices is None else voices
-        models = tuple(models or self._texts("model", default=True))
+        models = _names("models", models or self._texts("model", default=True))
         unknown = [item for item in self._parameters.values() if item.name not in MAPPED]
         for item in unknown:
             if item.required:
@@ -133,7 +139,7 @@ class ModelBackend(VoicelessBackend, ABC):
             item for item in unknown if item.type and (item.default is not None or item.optional) and _usable(item.name)
         ]
         self.unsettable: Mapping[str, str] = {
-            item.name: f"cannot be set; {name} must annotate it with bool, int, float, str, Literal or an Enum"
+            item.name: f"cannot be set; {name} must annotate it with bool, int, float, str, or a Literal or Enum of one type"
             for item in unknown
             if item not in own and not is_field(item.name)
         }
@@ -154,7 +160,7 @@ class ModelBackend(VoicelessBackend, ABC):
             device="cpu",
             seed=seed or ("best-effort" if "seed" in names else "none"),
             fingerprint=fingerprint,
-            languages=tuple(languages),
+            languages=_names("languages", languages),
             voices=presets(voices),
             max_text=DEFAULT_MAX_TEXT,
             prices=(),
@@ -170,10 +176,6 @@ class ModelBackend(VoicelessBackend, ABC):
         item = self._parameters.get(name, Parameter(name))
         values = (item.default, *item.choices) if default else item.choices
         return tuple(dict.fromkeys(value for value in values if isinstance(value, str) and value))
-
-    @property
-    def _listed(self) -> str:
-        return ", ".join(self._parameters) or "none"
 
     def _own_defaults(self, name: str) -> Mapping[str, object]:
         """Return the model's defaults for fields of the interface, which the lab adopts."""
@@ -323,9 +325,7 @@ def _check_same_rate(name: str, rate: int, other: int) -> None:
 def _unmapped(name: str) -> str:
     """Return a message on a parameter without a default that is not mapped by name."""
     if name in ("text", "sentence", "prompt", "input"):
-        return (
-            f"the first parameter must be the text, got {name!r} as a later one; of a class, pass an instance's method"
-        )
+        return f"the first parameter must be the text, got {name!r} as a later one; of a class, pass a bound method"
     return f"parameter {name!r} must have a default, or be {', '.join((*_NAMED, *_REFERENCES))} or a field of speak"
 
 

@@ -128,10 +128,9 @@ class OpenAIBackend(ServiceBackend):
     server lists. The first listed voice is the default; if the server lists no voices, a call must name one.
 
     ``stream_format="sse"`` requests server-sent events, because some servers start to send these earlier than plain audio.
-    A response with plain audio is accepted too. ``profile`` is a key of PROFILES. If there is no profile, the properties of
-    the server are unknown, so seeds are sent and recordings are rejected. ``fields`` declares further backend
-    parameters: it maps their names to a list of strings or to a type. Other arguments and errors are those of
-    ServiceBackend.
+    A response with plain audio is accepted too. ``profile`` is a key of PROFILES; by default, the properties of the server
+    are unknown, so seeds are sent and recordings are rejected. ``fields`` declares further backend parameters: it maps
+    their names to a list of strings or to a type. Other arguments and errors are those of ServiceBackend.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ BUILT_IN: Final[Mapping[str, BuiltInBackend]] = {
         "voicelab.backends.command:CommandBackend", "command:PROGRAM …", "a program, started for each text"
     ),
     "worker": BuiltInBackend(
-        "voicelab.backends.worker:WorkerBackend", "worker:PYTHON SCRIPT", "a model in an environment of its own"
+        "voicelab.backends.worker:WorkerBackend", "worker:PYTHON SCRIPT", "a model in a separate environment"
     ),
     "replay": BuiltInBackend("voicelab.backends.runs:ReplayBackend", "replay:FOLDER", "a recording, played back"),
 }

@@ -380,5 +380,5 @@ def evaluate(
             **labs,
         }
         folder = output or items.with_name(f"{items.stem}-evaluation")
-        result = evaluate_list(items, folder=folder, metrics=metrics.split(",") if metrics else None, **arguments)
+        result = evaluate_list(items, folder=folder, metrics=_split(metrics or ""), **arguments)
     print_line(json.dumps(result.record(), ensure_ascii=False) if as_json else repr(result))

@@ -18,7 +18,7 @@ from voicelab.backends.runs import BackendWrapper
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.errors import ArgumentError, AudioError, RequestInvalid, some
-from voicelab.metrics import Metric, MosPredictor, SpeakerEncoder, Tools, check_measuring, measure_rows
+from voicelab.metrics import METRICS, Metric, MosPredictor, SpeakerEncoder, Tools, check_measuring, measure_rows
 from voicelab.metrics.models import tool_name, training_domain
 from voicelab.metrics.words import normalizer_name, recognizer_name
 from voicelab.recordings import REPEAT, damage_of
@@ -122,7 +122,8 @@ class Evaluation:
             name = f"{score['system']} - {score['against']}" if score["against"] else str(score["system"])
             scale = _UNITS.get(score["metric"], ("", 1.0))[1]
             mean, low, high = (score[key] * scale for key in ("mean", "low", "high"))
-            cell = f"{mean:.{_digits(scale)}f}" + (f" {interval(low, high, '.3g')}" if math.isfinite(low) else "")
+            cell = f"{mean:.{2 if scale > 1 else 3}f}"
+            cell += f" {interval(low, high, '.3g')}" if math.isfinite(low) else ""
             p = f", p {score['p']:.3f}" if score["against"] and math.isfinite(score["p"]) else ""
             rows.setdefault(name, {})[self.headings[score["metric"]]] = cell + p
         import pandas as pd
@@ -200,12 +201,12 @@ def evaluate(
     if protocol not in PROTOCOLS:
         raise ArgumentError.of("protocol", f"must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
     rows, ids, remarks = read_items(items)
-    languages = [language_of(row["text"]) for row in rows]
+    languages = [language_of(str(row["text"])) for row in rows]
     language, used = max(set(languages), key=languages.count), PROTOCOLS[protocol]
     tools = Tools(recognizer or used.recognizers.get(language), encoder, predictor, normalizer or used.normalizer)
     prompted = any(row.get("references") for row in rows)
-    chosen = tuple(metrics or (name for name in _METRICS if prompted or name != "speaker_similarity"))
-    check_measuring(chosen, reference="prompt", tools=tools)
+    names = metrics or [name for name in _METRICS if prompted or name != "speaker_similarity"]
+    chosen = check_measuring(names, reference="prompt", tools=tools)
     check_folder(Path(folder))
     systems, notes = _systems(labs, prompted)
     lab = systems[next(iter(labs))]
@@ -319,9 +320,10 @@ def _check_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
 def _records(items: Any) -> tuple[Path, list[Any], Sequence[str]]:
     """Return the folder of a list, its records, and notes."""
     if not isinstance(items, str | Path):
-        listed = items.to_dict("records") if hasattr(items, "columns") else [] if items is None else list(items)
-        if wrong := next((item for item in listed if not isinstance(item, str | Mapping)), None):
-            raise ArgumentError.of("items", f'must be texts or rows such as {{"text": "Hello."}}, got {wrong!r}')
+        is_list = isinstance(items, Iterable) and not isinstance(items, Mapping)
+        listed = _table_rows(items) if hasattr(items, "columns") else list(items) if is_list else []
+        if wrong := [item for item in listed if not isinstance(item, str | Mapping)] if is_list else [items]:
+            raise ArgumentError.of("items", f'must be texts or rows such as {{"text": "Hello."}}, got {wrong[0]!r}')
         return Path(), [{"text": item} if isinstance(item, str) else item for item in listed], ()
     path = Path(items)
     if path.is_dir():
@@ -329,14 +331,12 @@ def _records(items: Any) -> tuple[Path, list[Any], Sequence[str]]:
         if not lists:
             texts = sorted(path.glob("*.txt"))
             if not texts:
-                raise ArgumentError.of(
-                    "items", f"{path} must have meta.lst, metadata.csv or texts in NAME.txt, got none"
-                )
+                raise ArgumentError.of("items", f"{path} must have meta.lst, metadata.csv or NAME.txt, got none")
             return path, [{ITEM: text.stem, "text": " ".join(read_text(text).split())} for text in texts], ()
         path = lists[0]
     if path.suffix.lower() not in (".lst", ".txt"):
         table = read_table(path, _NAMES)
-        return path.parent, table.to_dict("records"), table.attrs.get("notes", ())
+        return path.parent, _table_rows(table), table.attrs.get("notes", ())
     records = []
     for number, line in enumerate(filter(str.strip, read_text(path).splitlines()), start=1):
         cells = [cell.strip() for cell in line.split("|")]
@@ -350,6 +350,10 @@ def _records(items: Any) -> tuple[Path, list[Any], Sequence[str]]:
             )
         records.append(dict(zip((ITEM, "prompt_text", "prompt_wav", "text"), cells, strict=False)))
     return path.parent, records, ()
+
+
+def _table_rows(table: pd.DataFrame) -> list[Any]:
+    return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 def _keyed(table: TakeTable, ids: Sequence[str], names: Sequence[str]) -> TakeTable:
@@ -368,7 +372,7 @@ def _keyed(table: TakeTable, ids: Sequence[str], names: Sequence[str]) -> TakeTa
 
 def _measured(
     table: TakeTable,
-    metrics: Sequence[str | Metric],
+    metrics: Sequence[Metric],
     tools: Tools,
     path: Path,
     progress: Callable[..., Iterable[Any]] | None,
@@ -377,9 +381,9 @@ def _measured(
 
     Returns ``table.frame()`` with the metrics.
     """
-    names = [metric if isinstance(metric, str) else metric.name for metric in metrics]
+    names = [metric.name for metric in metrics]
     if {"wer", "cer"} & set(names) and "words" not in names:
-        metrics = (*metrics, "words")
+        metrics = (*metrics, METRICS["words"])
     encoder, predictor = map(tool_name, (tools.encoder, tools.predictor))
     models = [names, recognizer_name(tools), normalizer_name(tools), encoder, predictor]
     by = digest_of(json.dumps(models).encode())[:16]
@@ -411,7 +415,7 @@ def _measured(
 def _result(
     table: TakeTable,
     frame: pd.DataFrame,
-    metrics: Sequence[str | Metric],
+    metrics: Sequence[Metric],
     protocol: Protocol,
     language: str,
     tools: Tools,
@@ -424,7 +428,7 @@ def _result(
     asr = f"{recognizer_name(tools)}, normalizer {normalizer_name(tools)}"
     encoder, predictor = map(tool_name, (tools.encoder, tools.predictor))
     models = {"wer": asr, "cer": asr, "speaker_similarity": encoder, "predicted_mos": predictor}
-    for name in (*(metric if isinstance(metric, str) else metric.name for metric in metrics), "rtf"):
+    for name in (*(metric.name for metric in metrics), "rtf"):
         why = protocol.differences(name, language, tools)
         model = models.get(name, "") if why else protocol.name
         title = _UNITS.get(name, (name.replace("_", " "), 1.0))[0]
@@ -466,7 +470,3 @@ def _scored(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     runs = frame.groupby([SYSTEM, REPEAT])[name].mean().unstack(SYSTEM)
     scores["sd_repeats"] = [runs[row.system].std() if not row.against else math.nan for row in scores.itertuples()]
     return scores
-
-
-def _digits(scale: float) -> int:
-    return 2 if scale > 1 else 3
