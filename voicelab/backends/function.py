@@ -125,8 +125,8 @@ def _add(sha: Any, value: Any, seen: dict[int, tuple[int, int]], depth: int) -> 
         sha.update(f"{value.__name__} {_version(value.__name__)}".encode())
     elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
         sha.update(f"{value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())
-    elif (known := seen.get(id(value), (0, 0)))[0] >= depth:
-        sha.update(str(known[1]).encode())
+    elif (visit := seen.get(id(value), (0, 0)))[0] >= depth:
+        sha.update(str(visit[1]).encode())
     else:
         seen[id(value)] = depth, len(seen)
         is_code = isinstance(value, types.FunctionType | types.CodeType | type)

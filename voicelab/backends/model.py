@@ -127,8 +127,7 @@ class ModelBackend(VoicelessBackend, ABC):
         self._parameters = {item.name: item for item in parameters}
         names = self._parameters.keys()
         if voices is not None and "voice" not in names:
-            listed = ", ".join(names) or "none"
-            raise ArgumentError.of("voices", f"{name} must have a parameter 'voice' if voices are given, got {listed}")
+            raise ArgumentError.of("voices", f"{name} must have a parameter 'voice', got {', '.join(names) or 'none'}")
         voices = self._texts("voice") if voices is None else voices
         models = _names("models", models or self._texts("model", default=True))
         unknown = [item for item in self._parameters.values() if item.name not in MAPPED]
