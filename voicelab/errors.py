@@ -257,7 +257,12 @@ class ExecutorError(VoicelabError, RuntimeError):
 
 
 class StoreError(VoicelabError, OSError):
-    """Stored data is missing, damaged or in use; the message names the file."""
+    """Stored data is missing, damaged or in use; the message names the file.
+
+    ``files`` is that of AudioError, for files that cannot be opened.
+    """
+
+    files: Mapping[str, str] = MappingProxyType({})
 
 
 class EngineError(VoicelabError, RuntimeError):

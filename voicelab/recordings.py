@@ -275,10 +275,11 @@ def intervals_of(path: Path, intervals: Sequence[tuple[float, float | None, str]
     takes = []
     for start, end, text in intervals:
         if start or end is not None:
-            if start >= recording.duration or (end is not None and end > recording.duration + _ROUNDING_S):
+            last = recording.duration if end is None else end
+            if not 0.0 <= start < last <= recording.duration + _ROUNDING_S:
                 until = "the end" if end is None else f"{end} s"
                 raise AudioError(
-                    f"{path_text(path)}: {start} s to {until} must be within its {recording.duration:.2f} s"
+                    f"{path_text(path)}: {start} s to {until} must be an interval of its {recording.duration:.2f} s"
                 )
             clip = recording.slice(start, end)
             sound: bytes | Callable[[], bytes] = (wav := clip.to_bytes("wav"))
@@ -301,17 +302,14 @@ def reasons_of(problems: Mapping[str, Exception]) -> dict[str, str]:
 
 
 def unreadable(problems: Mapping[str, StoreError | AudioError], count: int) -> StoreError | AudioError:
-    """Combine the errors of several of ``count`` files into one; ``problems`` maps paths to errors."""
-    if len(problems) == 1:
-        return next(iter(problems.values()))
+    """Combine the errors of unreadable ones of ``count`` files into one; ``problems`` maps paths to errors."""
     reasons = reasons_of(problems)
     lines = some([f"{path}: {reason}" for path, reason in reasons.items()], _MAX_LISTED, "\n  ")
     advice = 'on_error="skip" (--on-error skip) excludes them'
     message = f"{len(reasons)} of {count} files cannot be read; {advice}:\n  {lines}"
     message += ", all in the error's ``files``" if len(reasons) > _MAX_LISTED else ""
-    if all(isinstance(problem, StoreError) for problem in problems.values()):
-        return StoreError(message)
-    error = AudioError(message)
+    kind = StoreError if all(isinstance(problem, StoreError) for problem in problems.values()) else AudioError
+    error = kind(message) if len(problems) > 1 else next(iter(problems.values()))
     error.files = reasons
     return error
 

@@ -64,7 +64,12 @@ def test_a_folder_with_everything(run: Any, service: str, spec: str, tones: Tone
     assert (len([*Path("study/audio").iterdir()]), len(load("study"))) == (8, 12)
     Path("other.toml").write_text('text = "Another."\n')
     line = run.refused("sweep", "other.toml", "-o", "study", "--base-url", service)
-    assert "must not contain another sweep, got study with the sweep of study.toml" in line
+    assert "must be new or have an earlier sweep of other.toml, got study with study.toml" in line
+    Path("own").mkdir()
+    Path("own/takes.csv").write_text("mine")
+    refusal = run.refused("sweep", spec, "-o", "own", "--base-url", service)
+    assert f"must be new or have an earlier sweep of {spec}, got own with takes.csv" in refusal
+    assert Path("own/takes.csv").read_text() == "mine"
     assert len(pd.read_csv("study/takes.csv")) == 8
 
 
@@ -299,9 +304,13 @@ def test_unreadable_files_are_named_or_excluded(run: Any, tmp_path: Path) -> Non
     (tmp_path / "b" / "0.wav").write_bytes(b"")
     (tmp_path / "b" / "1.wav").write_text("<html>not found</html>")
     for command in ("measure", "compare"):
-        line = run.refused(command, "a", "b", "-m", "duration")
-        assert "2 of 6 files" in line
-        assert "--on-error skip" in line
+        heading, *listed = run(command, "a", "b", "-m", "duration").stderr.splitlines()
+        assert "2 of 6 files" in heading
+        assert "--on-error skip" in heading
+        assert listed == [
+            "  b/0.wav: the file is empty",
+            "  b/1.wav: the file is an HTML page (a download that failed?)",
+        ]
         wrong = run.refused(command, "a", "-m", "duration", "--on-error", "ignore")
         assert "must be 'raise' or 'skip', got 'ignore'" in wrong
     done = run.well("compare", "a", "b", "-m", "duration", "-o", "page.html", "--on-error", "skip")

@@ -98,6 +98,8 @@ def test_a_revoked_key_is_refused(store: KeyStore, how: str) -> None:
 
 def test_one_active_key_has_a_name(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     one = store.create("same", expires_in=timedelta(hours=1))
+    with pytest.raises(NotFound, match="no key has the name or prefix 'none'; voicelab keys list lists all keys"):
+        store.revoke("none")
     for name in ("same", " same "):
         with pytest.raises(RequestInvalid, match=r"name: must not be the name of an active key, got ' ?same ?'"):
             store.create(name)

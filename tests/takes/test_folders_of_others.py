@@ -151,6 +151,9 @@ def test_damaged_files_are_excluded_on_demand(damaged: Path, tmp_path: Path) -> 
 
 
 def test_addresses_and_tables_are_no_sounds(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("path,text\n")
+    with pytest.raises(ArgumentError, match=r"source: must have readable recordings, got none$"):
+        vl.collect(tmp_path / "list.csv")
     (tmp_path / "list.csv").write_text("path\nhttps://example.org/a.wav\n")
     for source in (tmp_path / "list.csv", "https://example.org/a.wav"):
         with pytest.raises(
@@ -197,11 +200,36 @@ def test_an_export_of_a_sweep_replaces_only_its_own_texts(layout: str, tmp_path:
         lab.sweep("Two.", temperature=[0.5, 1]).run().export(tmp_path / "one", layout)
 
 
+@pytest.mark.parametrize(
+    ("layout", "name"), [("ljspeech", "metadata.csv"), ("kaldi", "text"), ("vctk", "txt/ours/ours_001.txt")]
+)
+def test_an_export_leaves_tables_of_others_unchanged(layout: str, name: str, tmp_path: Path) -> None:
+    clip = CLIP.save(tmp_path / "a.wav")
+    table = vl.collect([{"path": clip, "system": "ours", "text": "One."}], metrics=["duration"])
+    for number, other in enumerate((name, "README.md")):
+        original = tmp_path / f"set{number}" / other
+        original.parent.mkdir(parents=True)
+        original.write_text("Of somebody else.")
+        with pytest.raises(StoreError, match=f"same takes, got {other} without takes.csv; export to a new folder$"):
+            table.export(tmp_path / f"set{number}", layout)
+        assert original.read_text() == "Of somebody else."
+        assert not [*tmp_path.glob("set*/**/*.wav")]
+    failed = vl.connect(lambda text: 1 / 0).sweep("One.").run()
+    with pytest.raises(ArgumentError, match=f"takes: must have one or more for layout '{layout}', got 1 failed"):
+        failed.export(tmp_path / "failed", layout)
+
+
 def test_missing_files_of_a_table_are_named_together_and_load_names_one(tmp_path: Path) -> None:
     with pytest.raises(
         StoreError, match=r"2 of 2 files cannot be read(.|\n)*1\.wav: cannot be read: No such file(.|\n)*2\.wav"
     ):
         vl.collect([tmp_path / "1.wav", tmp_path / "2.wav"])
+    for names in (["1.wav"], ["1.wav", "2.wav"]):
+        with pytest.raises(StoreError) as caught:
+            vl.measure([tmp_path / name for name in names])
+        assert caught.value.files == {
+            str(tmp_path / name): "cannot be read: No such file or directory" for name in names
+        }
     with pytest.raises(StoreError, match=r"none\.wav cannot be read: No such file"):
         vl.load(tmp_path / "none.wav")
     (tmp_path / "cut.wav").write_bytes(WAV[:9000])

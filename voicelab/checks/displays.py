@@ -179,18 +179,18 @@ def properties(model: Any) -> Iterator[str]:
 def stable_states(notebook: Any) -> Any:
     """Keep the states of displayed widgets that have no HTML fallback, with ids numbered in order instead of random."""
     states = saved_states(notebook)
-    kept: dict[str, Any] = {}
+    displayed: dict[str, Any] = {}
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
             if VIEW in data and "text/html" not in data:
-                kept.update(models(data[VIEW].get("model_id", ""), states))
+                displayed.update(models(data[VIEW].get("model_id", ""), states))
     notebook.metadata.pop("widgets", None)
-    if not kept:
+    if not displayed:
         return notebook
-    notebook.metadata["widgets"] = {_STATE: {"state": kept, "version_major": 2, "version_minor": 0}}
+    notebook.metadata["widgets"] = {_STATE: {"state": displayed, "version_major": 2, "version_minor": 0}}
     text = json.dumps(notebook)
-    for number, model_id in enumerate(kept, start=1):
+    for number, model_id in enumerate(displayed, start=1):
         text = text.replace(model_id, f"{number:032x}")
     import nbformat
 

@@ -41,8 +41,9 @@ def print_line(line: str = "", *, to_stderr: bool = False) -> None:
 
 
 def print_error(message: str) -> None:
-    """Write an error as one line on stderr."""
-    print_line("voicelab: " + " ".join(message.split()), to_stderr=True)
+    """Write an error on stderr: one line, and a line for each item of its list."""
+    lines = [" ".join(line.split()) for line in message.split("\n  ")]
+    print_line("voicelab: " + "\n  ".join(lines), to_stderr=True)
 
 
 def write_bytes(data: bytes) -> None:

@@ -140,16 +140,16 @@ def _show_text(call: Call) -> None:
     print_line(result.text)
     unmarked = plain(tagged.said).text if normalized else tagged.said
     steps = {"tag": tagged.said, "markup": unmarked, "characters": clean(unmarked, chinese=True).text}
-    written, spoken = _WORD.findall(text), _WORD.findall(result.text)
+    text_words, spoken_words = _WORD.findall(text), _WORD.findall(result.text)
     # The "and" of three pounds and fifty pence does not align with an "and" of the text.
-    matcher = SequenceMatcher(lambda word: word == "and", written, spoken, autojunk=False)
+    matcher = SequenceMatcher(lambda word: word == "and", text_words, spoken_words, autojunk=False)
     for kind, begin, end, first, last in matcher.get_opcodes():
         if kind != "equal":
-            passage = _joined(written[begin:end])
+            passage = _joined(text_words[begin:end])
             step = next((name for name, after in steps.items() if passage not in _joined(_WORD.findall(after))), "")
             rules = [rule for part, rule in changes if _overlaps(part, passage)]
             why = ", ".join(dict.fromkeys(filter(None, (step, *rules)))) or "punctuation"
-            print_line(f"  {passage or '-'} → {_joined(spoken[first:last]) or '-'} ({why})")
+            print_line(f"  {passage or '-'} → {_joined(spoken_words[first:last]) or '-'} ({why})")
     for segment in (segment for segment in plan.segments if isinstance(segment, Phonemes)):
         for word, begin, end in segment.words:
             if word.lower() in HOMOGRAPHS:

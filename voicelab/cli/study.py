@@ -103,10 +103,11 @@ _SPEC_FOLDER = "spec"
 
 
 def _check_spec(folder: Path, spec: Path) -> None:
-    """Raise RequestInvalid if a folder contains the sweep of another spec, because its tables would be replaced."""
+    """Raise RequestInvalid if a folder contains another sweep or table, because it would be replaced."""
     names = [path.name for path in sorted((folder / _SPEC_FOLDER).glob("*"))]
+    names = names or [path.name for path in folder.glob("takes.csv")]
     if names and spec.name not in names:
-        message = f"must not contain another sweep, got {folder} with the sweep of {', '.join(names)}"
+        message = f"must be new or have an earlier sweep of {spec.name}, got {folder} with {', '.join(names)}"
         raise RequestInvalid.of("output", message, in_="query")
 
 

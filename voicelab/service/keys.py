@@ -306,7 +306,7 @@ def _find(db: sqlite3.Connection, name: str) -> tuple[ApiKey, ...]:
     prefix = name[:_PREFIX_LENGTH] if name.startswith(_KEY_PREFIX) else name
     rows = db.execute(_SELECT + " WHERE name = ? OR prefix = ? ORDER BY id", (name, prefix)).fetchall()
     if not rows:
-        raise NotFound("no key has this name or prefix")
+        raise NotFound(f"no key has the name or prefix {prefix!r}; voicelab keys list lists all keys")
     return tuple(map(_read, rows))
 
 

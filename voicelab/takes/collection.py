@@ -238,7 +238,7 @@ def _exclude_incomplete(
         raise ArgumentError.of("missing", f"every system must have every item, got {listed}")
     if len(lacking) == len(groups):
         if not groups:
-            raise ArgumentError.of("source", f"must have readable recordings, got none; {' '.join(notes)}")
+            raise ArgumentError.of("source", "; ".join(["must have readable recordings, got none", *notes]))
         by = f" with the same {', '.join(names)}" if names else ""
         advice = f"keys=… chooses which columns pair recordings, now {', '.join([ITEM, *names])}" if names else ""
         advice = advice or 'give items the same names, give a table, or name a single system: {"NAME": source}'

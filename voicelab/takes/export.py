@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from voicelab.capabilities import Capabilities
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
-from voicelab.errors import StoreError, shortened, some
+from voicelab.errors import ArgumentError, StoreError, shortened, some
 from voicelab.recordings import REPEAT
 from voicelab.runs.folder import RUN_FILE
 from voicelab.runs.run import Journal, read_run, take_row
@@ -35,6 +35,8 @@ LAYOUTS: Final[Mapping[str, str]] = {
 """Layouts of other tools, with the path of an audio file; ``number`` is the number of the speaker."""
 
 
+_CARD: Final = "README.md"
+_SUMS: Final = "SHA256SUMS"
 _MAX_LISTED: Final = 5
 _MAX_CHARACTERS: Final = 60
 
@@ -46,14 +48,18 @@ def _check_others(table: Path, others: Sequence[str]) -> None:
         raise StoreError(f"{table.parent} {message} {table.name}: {listed}; export to a new folder")
 
 
-def _check_earlier(table: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Raise StoreError if the table of an earlier export has rows that are not among ``records``."""
+def _check_earlier(folder: Path, files: Collection[str], records: Sequence[Mapping[str, Any]]) -> None:
+    """Raise StoreError if a folder has files of another program, or an earlier export with rows not in ``records``."""
     import pandas as pd
 
-    if not records or not table.is_file():
+    table = folder / ("takes.csv" if "takes.csv" in files else "metadata.csv")
+    if not table.is_file():
+        if others := [file for file in files if (folder / file).exists()]:
+            message = f"got {some(others, _MAX_LISTED)} without {table.name}; export to a new folder"
+            raise StoreError(f"{folder} must be new or have an earlier export of the same takes, {message}")
         return
     earlier = read_table(table) if table.name == "metadata.csv" else restore_texts(read_table(table))
-    latest = _as_read(pd.DataFrame(records).to_csv(index=False).encode())
+    latest = _as_read(pd.DataFrame(records).drop(columns="file_name").to_csv(index=False).encode())
     names = [name for name in latest if name in earlier]
     latest_keys = {tuple(key) for key in latest[names].to_numpy().tolist() if names}
     rows = zip(earlier.to_numpy().tolist(), earlier[names].to_numpy().tolist(), strict=True)
@@ -125,43 +131,49 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     NAME.normalized.txt, NAME.original.txt and the .trans.tsv of a chapter) and vctk (wav48/, txt/). Each speaker of a
     system is written as a speaker, or the system itself if its takes name none. All layouts except audiofolder have
     takes.csv, from which ``vl.collect`` restores the key columns. Returns the first table. Raises StoreError if writing
-    fails, or the folder has other takes.
+    fails, or the folder has other takes or tables.
     """
     import pandas as pd
 
-    records: list[dict[str, Any]] = []
-    sums, seconds, rates, numbers = "", 0.0, set[int](), dict[str, int]()
     name_columns = [
         column.name for column in columns if column.name not in {SYSTEM, "backend", "text"} and len(column) > 1
     ]
-    takes: list[tuple[int, TakeRow, Take, dict[str, Any]]] = []
+    takes: list[Take] = []
+    records: list[dict[str, Any]] = []
+    numbers: dict[str, int] = {}
     for index, row in enumerate(rows):
-        if (take := row.take) is not None:
-            text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
-            system = row.labels.get(SYSTEM, row.labels.get("backend", take.backend))
-            keys = {column: value for column, value in row.keys.items() if column != REPEAT or column in name_columns}
-            takes.append((index, row, take, {**keys, **row.columns, "text": text, "system": system}))
-    _check_earlier(
-        folder / ("metadata.csv" if layout == "audiofolder" else "takes.csv"), [record for *_, record in takes]
-    )
-    for index, row, take, record in takes:
-        clip = take.clip()
-        data = _flac(clip) if layout == "librispeech" else clip.to_bytes("wav")
-        seconds += clip.duration
-        rates.add(clip.rate)
+        if (take := row.take) is None:
+            continue
+        text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
+        system = row.labels.get(SYSTEM, row.labels.get("backend", take.backend))
+        keys = {column: value for column, value in row.keys.items() if column != REPEAT or column in name_columns}
+        record = {**keys, **row.columns, "text": text, "system": system}
         name = "-".join([_number(index, len(rows)), *(plain_name(row.labels[column]) for column in name_columns)])
         speaker = _speaker(record)
         number = numbers.setdefault(speaker, len(numbers) + 1)
         file = LAYOUTS[layout].format(name=name, speaker=speaker, number=number, index=index + 1)
-        sums += f"{digest_of(data)}  {file}\n"
+        takes.append(take)
         records.append(record | {"file_name": file})
-        write_atomic(folder / file, data, sync=False)
+    if not takes:
+        raise ArgumentError.of("takes", f"must have one or more for layout {layout!r}, got {len(rows)} failed")
     tables = _tables(layout, records)
+    first = next(name for name in (*tables, "takes.csv") if "/" not in name)
     if layout != "audiofolder":  # the other layouts cannot store items, systems and further columns
-        tables["takes.csv"] = csv_bytes(pd.DataFrame(records).rename(columns={"file_name": "file"})).decode()
-    for name, lines in [*tables.items(), ("README.md", _card(layout, records, seconds, rates)), ("SHA256SUMS", sums)]:
+        frame = pd.DataFrame(records).rename(columns={"file_name": "file"})
+        tables = {"takes.csv": csv_bytes(frame).decode(), **tables}
+    _check_earlier(folder, (*tables, _CARD, _SUMS), records)
+    sums, seconds, rates = "", 0.0, set[int]()
+    for take, record in zip(takes, records, strict=True):
+        clip = take.clip()
+        data = _flac(clip) if layout == "librispeech" else clip.to_bytes("wav")
+        seconds += clip.duration
+        rates.add(clip.rate)
+        sums += f"{digest_of(data)}  {record['file_name']}\n"
+        write_atomic(folder / record["file_name"], data, sync=False)
+    tables |= {_CARD: _card(layout, records, seconds, rates), _SUMS: sums}
+    for name, lines in tables.items():
         write_atomic(folder / name, lines.encode(), sync=False)
-    return folder / next(name for name in tables if "/" not in name)
+    return folder / first
 
 
 def _flac(clip: Clip) -> bytes:

@@ -448,7 +448,7 @@ class TakeTable(Shown, metaclass=Guided):
             **options: options of ``listening_test``, for ``webmushra``.
 
         An earlier export of the same takes is replaced. Raises StoreError if the folder cannot be written or has other
-        takes, ArgumentError for an unknown layout or option.
+        takes, ArgumentError for an unknown layout or option, or if a layout of another tool has no takes.
         """
         folder = Path(folder)
         check_folder(folder)
