@@ -123,16 +123,16 @@ def levels(texts: int, count: int, sets: int, rng: RNG) -> dict[str, float]:
     return {"type1": p_of(alike), "power": p_of(alike, 2.0), **noisy}
 
 
-def interaction(ratio: float, texts: int, takes: int, sets: int, rng: RNG) -> dict[str, float]:
-    """Test the interaction of 3 × 2 levels, with SDs of 1 : ratio over the first axis; power: one cell differs by 1.5 SD."""
+def interaction(sds: tuple[int, int], texts: int, takes: int, sets: int, rng: RNG) -> dict[str, float]:
+    """Test the interaction of 3 × 2 levels, with SDs from the first to the last of ``sds``; power: a cell differs by 1.5."""
     text, row, column, _ = (axis.ravel() for axis in np.indices((texts, 3, 2, takes)))
     blocks = "text" if texts > 1 else ()
     rates = {}
-    for name, shift in (("type1", 0.0), ("power", 1.5)):
+    for name, shift, total in (("type1", 0.0, sets), ("power", 1.5, sets // 2)):
         p = []
-        for begin in range(0, sets // 2, CHUNK):
-            count = min(CHUNK, sets // 2 - begin)
-            values = rng.standard_normal((text.size, count)) * (ratio ** (row / 2.0))[:, None]
+        for begin in range(0, total, CHUNK):
+            count = min(CHUNK, total - begin)
+            values = rng.standard_normal((text.size, count)) * np.geomspace(*sds, 3)[row][:, None]
             values += shift * ((row == 2) * (column == 1))[:, None]
             names = [f"m{index}" for index in range(count)]
             frame = pd.DataFrame(values, columns=names).assign(text=text.astype(str), v=row, w=column)
@@ -288,10 +288,10 @@ def _cases() -> dict[str, Case]:
         cases[f"pooled WER, {texts} texts"] = bind(word_errors, texts)
     for texts, count in ((4, 10), (6, 30), (6, 5), (8, 3), (12, 4), (3, 3)):
         cases[f"levels: {texts} texts × {count} levels"] = bind(levels, texts, count)
-    for ratio in (1.0, 3.0):
+    for sds in ((1, 1), (1, 3), (3, 1)):
         for texts, takes in ((4, 2), (1, 2), (1, 4), (1, 8)):
-            name = f"interaction, {texts} texts × {takes} takes, SD 1 : {ratio:g}"
-            cases[name] = bind(interaction, ratio, texts, takes)
+            name = f"interaction, {texts} texts × {takes} takes, SD {sds[0]} : {sds[1]}"
+            cases[name] = bind(interaction, sds, texts, takes)
     for noise in ("normal", "lognormal", "outliers"):
         for texts, takes in ((1, 12), (12, 1)):
             cases[f"ranks, {noise}, {texts} texts × {takes} takes"] = bind(ranks, noise, texts, takes)

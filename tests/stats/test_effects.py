@@ -577,6 +577,17 @@ def test_significant_interaction_is_printed_first_and_effects_are_conditional() 
     assert "interact (no residual variance, " in fixed.conditions[0]
 
 
+def test_interaction_keeps_its_level_if_one_cell_has_another_variance() -> None:
+    row, column, _ = (axis.ravel() for axis in np.indices((3, 3, 2)))
+    noise = np.random.default_rng(0).standard_normal((18, 400)) * np.where(row + column == 0, 3.0, 1.0)[:, None]
+    frame = pd.DataFrame(noise, columns=[f"m{index}" for index in range(400)]).assign(v=row, w=column)
+    # One pooled variance would give .13.
+    assert (effects(frame, ["v", "w"]).interactions["p"] <= 0.05).mean() < 0.07
+    # Repeats vary in one cell only, so most differences of differences have no variance of their own.
+    counts = frame[["v", "w"]].assign(count=[*[0] * 9, 1, *[2] * 7, 4])
+    assert np.isfinite(effects(counts, ["v", "w"], "count").interactions["p"]).all()
+
+
 def test_outliers_are_named_and_ranks_keep_the_effect() -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"v": [*"a" * 12, *"b" * 12], "loudness": rng.normal(-23, 1, 24), "digest": "x"})

@@ -118,7 +118,7 @@ class ListeningResult:
         ``share`` is the share of the pair's first system (ABX: of correct responses) among the ``responses`` of a
         ``listener``, with its exact interval ``low`` to ``high``. ``p`` is from the exact binomial test (ABX:
         one-sided, with the interval at 2 ``confidence`` - 1) and is not corrected for multiple listeners. ABX also has
-        ``d'`` with its interval (``voicelab.listening.individuals.sensitivity``). Raises ArgumentError for other kinds
+        ``d'`` with its interval (``voicelab.listening.listeners.sensitivity``). Raises ArgumentError for other kinds
         of tests and unknown pairs.
         """
         if self.kind not in {"AB", "ABX"}:

@@ -40,8 +40,8 @@ def interactions_of(
 ) -> Iterator[dict[str, Any]]:
     """Test each interaction of two axes whose combinations all have takes; yield a row per metric and pair.
 
-    The tests are the same as for main effects, but of the differences of differences from the first levels, the largest
-    of which is tested.
+    The largest difference of differences from the first levels is tested as in main effects. If texts are fixed, p is
+    the larger one of Welch's test and the pooled test: unequal variances make both too small, but rarely in the same data.
     """
     for first, second in itertools.combinations(range(len(axes)), 2):
         crossed = design.crossed(first, second)
@@ -56,19 +56,20 @@ def interactions_of(
         noise = noise_of(crossed, values)
         random = over_texts(text_profiles(crossed, values, 0, weights_of_takes), values, (rows.size, columns.size))
         parts = (np.hstack([-np.ones((size - 1, 1)), np.eye(size - 1)]) for size in (rows.size, columns.size))
-        fixed = contrasts_of(crossed, values, 0, noise, np.asarray(np.kron(*parts), np.float64))
+        matrix = np.asarray(np.kron(*parts), np.float64)
+        fixed = (contrasts_of(crossed, values, 0, noise, (matrix, least_df)) for least_df in (1.0, math.inf))
         means = np.vstack([np.zeros((1, values.shape[1])), weights @ values])
         cells = without_rounding(means, values).reshape(rows.size, columns.size, -1)
         additive, interacting = (item.residuals(item.factors, values)[0] for item in (design, crossed))
         lost = np.square(additive).sum(axis=0) - np.square(interacting).sum(axis=0)
         total = np.square(values - values.mean(axis=0)).sum(axis=0)
-        tested = fixed if random is None else random
+        tests = [*fixed] if random is None else [random]
         for index, metric in enumerate(metrics):
             share = max(0.0, float(lost[index] / total[index])) if total[index] > 0.0 else math.nan
-            p = float(tested.p[index])
+            p = float(np.fmax.reduce([test.p[index] for test in tests]))
             row = {"metric": metric, "axis": axes[first], "other": axes[second], "p": p}
             levels = [design.levels[axis] for axis in (first, second)]
-            row |= {"test": tested.test, "eta_sq": share, **_extremes(cells[..., index], levels, rows, columns)}
+            row |= {"test": tests[0].test, "eta_sq": share, **_extremes(cells[..., index], levels, rows, columns)}
             # F is undefined for takes without variance.
             yield {**row, "without_noise": bool(noise.df > 0 and math.isnan(p) and share > 1e-9)}
 

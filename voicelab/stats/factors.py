@@ -415,22 +415,22 @@ def small_levels(takes: _Floats, level_df: _Floats) -> npt.NDArray[np.bool_]:
 
 
 def contrasts_of(
-    design: Design, values: _Floats, axis: int, noise: Noise, combined: _Floats | None = None
+    design: Design, values: _Floats, axis: int, noise: Noise, combined: tuple[_Floats, float] | None = None
 ) -> Contrasts:
     """Estimate and test each level's difference from the first, adjusted for other factors by least squares.
 
     The choice of the test depends only on the design. If there are no repeats, or a level has fewer residual degrees of
     freedom than ``min_level_df``, one variance is pooled over all levels (C. W. Dunnett, JASA 50, 1955; exact for
     normal residuals). Otherwise every level has its own variance (B. L. Welch, Biometrika 34, 1947). Cells, and
-    therefore texts, are fixed. ``small_levels`` are not tested. ``combined`` (contrasts, levels) replaces the
-    differences by other contrasts of levels.
+    therefore texts, are fixed. ``small_levels`` are not tested. ``combined`` has other contrasts (contrasts, levels) to
+    replace the differences, and the minimum degrees of freedom of their levels for Welch's test.
     """
     names, level = np.unique(design.codes[axis], return_inverse=True)
     weights, estimable = design.differences(axis)
     weights = np.vstack([np.zeros(design.takes), weights])
-    differences = np.hstack([-np.ones((names.size - 1, 1)), np.eye(names.size - 1)]) if combined is None else combined
+    differences = np.hstack([-np.ones((names.size - 1, 1)), np.eye(names.size - 1)])
     if combined is not None:
-        estimable = np.full(len(combined), estimable.all())
+        differences, estimable = combined[0], np.full(len(combined[0]), estimable.all())
     estimate = np.where(estimable[:, None], without_rounding(differences @ weights @ values, values), np.nan)
     if noise.df < 1:
         unknown = np.full(estimate.shape, np.nan)
@@ -438,7 +438,8 @@ def contrasts_of(
     member = (level[:, None] == np.arange(names.size)[None]).astype(np.float64)
     takes, level_df = member.sum(axis=0), noise.take_df @ member
     small = small_levels(takes, level_df) & noise.repeats
-    welch = noise.repeats and level_df[~small].min() > min_level_df(takes[~small]) - _ROUNDING
+    least_df = min_level_df(takes[~small]) if combined is None else combined[1]
+    welch = noise.repeats and level_df[~small].min() > least_df - _ROUNDING
     variances = np.tile(noise.sum_sq / noise.df, (names.size, 1))
     if welch:
         variances[~small] = (member.T @ np.square(noise.residuals))[~small] / level_df[~small, None]
@@ -451,11 +452,15 @@ def contrasts_of(
     if welch:
         satterthwaite = (np.square(level_variances) / level_df[:, None]).sum(axis=1)
         np.divide(np.square(variance), satterthwaite, out=df, where=variance > 0.0)
+        if names.size == 2 and level_df.min() < 4.0 - _ROUNDING:
+            df = np.floor(df + _ROUNDING)  # 9 takes of SD 1 against 3 of SD 3: type I error .063 instead of .075
     error = np.where(tested[:, None], np.sqrt(variance), np.nan)
     weights, name = weights[tested], "Welch" if welch else "pooled"
     shares = np.stack([block @ block.T for block in (weights[:, level == code] for code in range(names.size))])
     key = np.ascontiguousarray(shares).tobytes(), tuple(map(float, level_df)), 0.0 if welch else float(noise.df)
-    null = smallest_p_of_takes(*key) if len(weights) > 1 else np.zeros(0)
+    # Welch's t of few takes in four cells is far from Student's, even for a single contrast.
+    least_count = 1 if welch and combined is not None else 2
+    null = smallest_p_of_takes(*key) if len(weights) >= least_count else np.zeros(0)
     return Contrasts.simultaneous(estimate, (error, error), df, name, null)
 
 
