@@ -513,7 +513,10 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     "from measure to measure": lambda m: (
         f"{decimal(m['num'])} to " if m["num"] and m["unit"] == m["next"] else f"{m['num'] or ''} {m['unit']} to "
     ),
-    "from day to day": lambda m: f"{_full(m['day'] or m['month'])} to {_full(m['last_day'] or m['last_month'])}",
+    "from day to day": lambda m: (
+        f"{_full(m['day'] or m['month'])} to {_full(m['last_day'] or m['last_month'])}{_stop(m)}"
+    ),
+    "basis points": lambda m: f"{m['number']} basis point{'' if m['gap'] == '-' or _describes(m) else 's'}",
     "numbered": lambda m: (
         f"{m['what']} {paired(m['num'])}" if m["what"] else f"{spelled(m['letters'])} {paired(m['model'])}"
     ),
@@ -533,7 +536,7 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     "unit per unit": lambda m: f"{UNITS[m['unit']][1]}{_per(m['per'])}",
     "per unit": lambda m: _PER[m["unit"]],
     "spaced thousands": lambda m: m.group().replace(" ", ","),
-    "weekday": lambda m: WEEKDAYS[m["day"]],
+    "weekday": lambda m: WEEKDAYS[m["day"]] + _stop(m),
     "month in small letters": lambda m: m["month"].capitalize(),
     "month and year": lambda m: f"{_full(m['month'])} {year(int(m['year']))}",
     "power of ten": lambda m: (
@@ -561,7 +564,9 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     "hash": lambda m: " number " if m["number"] is not None else " hashtag ",
     "operator": lambda m: f" {'times' if m['times'] else _COMPARISONS[m['sign'] or m['arrow'] or m['than']]} ",
     "sign by name": lambda m: f" {_SIGNS[m.group()]} ",
-    "number": lambda m: f" {decimal(m['num'])}{' plus' if m['plus'] else ''} ",
+    "number": lambda m: (
+        f" {decimal(m['num'])}{' plus' * bool(m['plus'])}" + " " * (not m.string.startswith("'s", m.end()))
+    ),
 }
 
 

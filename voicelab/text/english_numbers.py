@@ -187,7 +187,7 @@ _VARIABLES: Final = frozenset("abcnpqrtuvwxyz")
 def _sum(m: Match) -> str:
     """Read the operators of an expression, unless it has only slashes, or dashes without a variable or a cue."""
     text = m.group()
-    if not m["asked"] and not _OPERATOR.search(text):
+    if not m["asked"] and (not _OPERATOR.search(text) or re.fullmatch("[A-Za-z](?:-[A-Za-z])+", text)):  # g-d, a-b
         return text
     text = re.sub(r"(?<=\d)-(?=\d)", " - ", text) if "=" in text else text
     for pattern, words in _OPERATOR_WORDS:
@@ -258,6 +258,8 @@ def _function(m: Match) -> str:
 
 def _letter_range(m: Match) -> str:
     """Verbalize a range of letters, sizes or cells; A1-C3 is one, C3-A1 is not."""
+    if m["cue"]:
+        return f"{m['cue']}{'ay' if m['start'] in 'Aa' else m['start']} to "
     if m["cell"] and m["row"] > m["last"]:
         return m.group()
     return re.sub("[Aa]", " ay", m["first"] or m["cell"] or m["size"]) + " to "

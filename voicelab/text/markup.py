@@ -39,9 +39,13 @@ _GREATER: Final = re.compile(r"(?<![^\s(])(?P<left>[A-Za-z]|\d+(?:\.\d+)?)> (?=[
 _MARKDOWN: Final = re.compile(
     r"\]\(|\*\*|__|~~|==\S|`|(?<![\w*])\*(?=[^\s*])|(?<![\w_])_(?=[^\s_])|^ {0,3}(?:#{1,6}[ \t]|\+[ \t]|\[[^\]\n]{1,80}\]:|"
     r"(?:[-=*_][ \t]*){3,}$)|^\|.{0,400}\||^[^\n|]{0,200}\|[^\n]{0,400}\n[ |:-]{3,400}$|\\[\\*_`#>\[\]~-]|"
-    r"^[ \t]*[-*+] \[[ xX]\] ",
+    r"^[ \t]*[-*+] \[[ xX]\] |[A-Za-z)]~\d{1,3}~|[\w)]\^(?:\d{1,3}|st|nd|rd|th)\^",
     re.MULTILINE,
 )
+_SCRIPT: Final = re.compile(
+    r"(?<=[A-Za-z)])~(?P<low>\d{1,3})~|(?<=[\w)])\^(?:(?P<high>\d{1,3})|(?P<ending>st|nd|rd|th))\^(?![\w(])"
+)
+"""Pandoc's subscripts and superscripts: H~2~O, x^2^, 10^th^."""
 _OPERATORS: Final = re.compile(r"(?<=[\w)])(\*{1,2})(?=[\w(])")
 _HIGHLIGHT: Final = re.compile(r"(?<![\w=])==(?=\S)([^=\n]{1,200})(?<=\S)==(?![\w=])")
 _ESCAPE: Final = re.compile(r"\\(?:[!-/:-@\[-`{-~]|(?=\n))")
@@ -167,6 +171,8 @@ def _without_markdown(text: str, notes: list[str]) -> str:
     parser = MarkdownIt("commonmark", {"maxNesting": 20}).enable(["table", "strikethrough"])
     parser.disable(["code", "html_block", "html_inline", "entity"])
     text = _OPERATORS.sub(lambda m: _ASTERISK * len(m[1]), text.replace(_ASTERISK, ""))
+    scripts = [m.group()[0] for m in _SCRIPT.finditer(text)]
+    text = _SCRIPT.sub(lambda m: m["low"] or m["ending"] or f"^{m['high']}", text)
     highlighted = text
     text = _HIGHLIGHT.sub(r"\1", text)
     env: dict[str, object] = {}
@@ -175,6 +181,7 @@ def _without_markdown(text: str, notes: list[str]) -> str:
     marks = [t.markup + (t.info if t.type == "fence" else "") for t in _flat(tokens) if t.type in _MARKS]
     if text != highlighted:
         marks.append("==")
+    marks += scripts
     marks += _ESCAPE.findall(text)
     if marks:
         notes.append(f"Markdown marks left out: {listed(marks)}")

@@ -162,7 +162,7 @@ def _run(text: str) -> list[Syllable]:
     simplified = _DRY.sub("干", text.translate(_SIMPLIFIED))
     if not _BYLINE.fullmatch(text) and (_fits(text, "big5") or not _fits(text, "gb2312") or text[-1] != "著"):
         simplified = _ASPECT.sub("着", simplified)
-    written = [w for w, s in zip(text, simplified, strict=True) if ord(s) in PINYIN_DICT]
+    originals = [w for w, s in zip(text, simplified, strict=True) if ord(s) in PINYIN_DICT]
     characters = "".join(character for character in simplified if ord(character) in PINYIN_DICT)
     words = [[syllable for syllable in _readings(word) if syllable] for word in seg.cut(characters)]
     flat = [syllable for word in words for syllable in word]
@@ -175,8 +175,8 @@ def _run(text: str) -> list[Syllable]:
     for i in (*inside, *borders):
         if flat[i].tone == 3 and flat[i + 1].tone == 3:
             flat[i] = replace(flat[i], tone=2)
-    if len(written) == len(flat):
-        flat = [replace(s, character=w) if s.character != w else s for s, w in zip(flat, written, strict=True)]
+    if len(originals) == len(flat):
+        flat = [replace(s, character=w) if s.character != w else s for s, w in zip(flat, originals, strict=True)]
     return _with_erhua(flat)
 
 
