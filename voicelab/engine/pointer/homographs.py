@@ -27,13 +27,13 @@ _ADJECTIVAL: Final = ("al", "ive", "ous", "ful", "ic", "less", "able", "ible", "
 class Context:
     """The words around position `i` of `words`, in lower case; "" represents punctuation."""
 
-    def __init__(self, words: Sequence[str], i: int, token: str) -> None:
+    def __init__(self, words: Sequence[str], i: int, surface: str) -> None:
         begin, end = i, i + 1
         while begin and words[begin - 1]:
             begin -= 1
         while end < len(words) and words[end]:
             end += 1
-        self.word, self.token, self.left, self.right = words[i], token, words[begin:i], words[i + 1 : end]
+        self.word, self.surface, self.left, self.right = words[i], surface, words[begin:i], words[i + 1 : end]
         self.all, self.clause = frozenset(words), frozenset((*self.left, *self.right))
         self.skipped = [w for w in self.left if w not in _ADVERBS and not (w.endswith("ly") and len(w) > 4)]
         if self.skipped[-2:] == ["no", "longer"]:
@@ -106,20 +106,20 @@ class Context:
         return score
 
 
-def homograph(words: Sequence[str], i: int, token: str) -> tuple[str, ...] | None:
+def homograph(words: Sequence[str], i: int, surface: str) -> tuple[str, ...] | None:
     """Pronounce a homograph by its context, or return None for the lexicon's pronunciation.
 
     Args:
         words: the words of a segment in lower case, "" for punctuation.
         i: the position of the word.
-        token: the word as in the text; the capital of "Polish" matters.
+        surface: the word as in the text; the capital of "Polish" matters.
     """
     word = words[i]
     if word in _SENSES:
-        context = Context(words, i, token)
+        context = Context(words, i, surface)
         return tuple(_SENSES[word][_SENSE_OF[word](context)].split(" "))
     entry = _TABLE.get(word)
-    evidence = Context(words, i, token).verb() if entry else 0.0
+    evidence = Context(words, i, surface).verb() if entry else 0.0
     if entry is None or (abs(evidence) <= 1 and word not in ("use", "house")):
         return None
     return tuple(entry[evidence > 0].split(" "))
@@ -189,9 +189,9 @@ def _live(c: Context) -> int:
 
 
 def _tear(c: Context) -> int:
-    if c.verb() > 0 and c.token != "tears":
+    if c.verb() > 0 and c.surface != "tears":
         return 1
-    if c.token.lower() == "tears":
+    if c.surface.lower() == "tears":
         verb = c.verb() > 0 and c.before in ("he", "she", "it", "who", "that")
         return int(verb or (c.after in _OBJECTS and c.subject not in _DETERMINERS))
     return int((c.has("rip") and c.after not in _CUES["weep"]) or (c.after in ("in", "up") and not c.has("weep")))
@@ -220,7 +220,7 @@ def _content(c: Context) -> int:
 
 
 def _polish(c: Context) -> int:
-    if c.token[:1].islower():
+    if c.surface[:1].islower():
         return 0
     return int(bool(c.left) or c.after not in _OBJECTS)
 
