@@ -85,9 +85,10 @@ test-bare:
 	@$(call timed,the embedded voice without torch,.ci/bare build/bare/bin \
 		&& build/bare/bin/voicelab check notebooks/0[1-5]*.ipynb)
 
-# Two at once, however many cores there are: what they hear must not run dry.
+# Two at once, however many cores there are: what they hear must not run dry. What fails beside another runs again alone.
 test-browser: $(READY_DEV) $(VENV)/.ready.front-ends
-	@$(call timed,all tests in a browser,"$(BIN)/python" -m pytest -n 2 --dist loadfile tests/browser $(ARGS))
+	@$(call timed,all tests in a browser,"$(BIN)/python" -m pytest -n 2 --dist loadfile tests/browser $(ARGS) \
+		|| "$(BIN)/python" -m pytest -n 0 --last-failed --last-failed-no-failures none tests/browser $(ARGS))
 
 test-thorough: $(READY_DEV)
 	@$(call timed,the long tests,"$(BIN)/python" -m pytest -m thorough -o faulthandler_timeout=1800 $(ARGS))
