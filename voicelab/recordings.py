@@ -358,6 +358,7 @@ class Recording:
         fields: names of the fields of a pattern.
         take: the take, once the file is read.
         rate: sample rate of the file in Hz, once the file is read.
+        duration_s: duration in seconds, once the file is read.
         loudness: loudness of the file in LUFS; None if undefined.
         digest: digest of the samples, once the file is read.
     """
@@ -372,6 +373,7 @@ class Recording:
     fields: tuple[str, ...] = ()
     take: Take | None = None
     rate: int = 0
+    duration_s: float | None = None
     loudness: float | None = None
     digest: str = ""
 

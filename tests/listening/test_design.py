@@ -250,6 +250,19 @@ def test_loudness_is_matched_without_limiting() -> None:
     assert match_loudness({"quiet": quiet, "loud": loud}).lufs == pytest.approx(-23)
 
 
+def test_levels_of_matched_clips_follow_from_the_gain() -> None:
+    # Half of the clip is below the absolute gate of -70 LUFS until it is amplified.
+    faint = Clip(np.concatenate((sound(1, level=0.0003).samples, sound(2, level=0.00012).samples)), 16_000)
+    short = sound(3, 0.2)
+    matched = match_loudness({"faint": faint, "loud": sound(4, level=0.3), "short": short})
+    assert set(matched.levels) == {"faint", "loud"}
+    for name, levels in matched.levels.items():
+        known, computed = Subject(matched.clips[name], results=dict(levels)), Subject(matched.clips[name])
+        for metric in (loudness, true_peak):
+            assert metric(known) == pytest.approx(metric(computed), abs=1e-4)
+    assert loudness(Subject(faint)) + matched.gains["faint"] - loudness(Subject(matched.clips["faint"])) > 0.05
+
+
 def test_clip_without_loudness_is_named() -> None:
     with pytest.raises(ArgumentError, match=r"'s0' by 'b'.*0\.4 s"):
         ListeningTest("t", "AB", {"s0": {"a": sound(1), "b": sound(2, 0.2)}})

@@ -6,7 +6,8 @@ import io
 import json
 import time
 import wave
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import av
@@ -18,6 +19,7 @@ import voicelab as vl
 from tests.speechlike import RATE, speechlike
 from voicelab.errors import ArgumentError, AudioError, StoreError
 from voicelab.listening.webmushra import export_webmushra
+from voicelab.metrics import level
 from voicelab.views.sweep_tables import table_bundle
 
 TEXTS = {"s1": "Rice tastes good today.", "s2": "Glue dries fast.", "s3": "Birds sing early every morning."}
@@ -76,6 +78,25 @@ def test_a_pattern_makes_systems_that_are_compared_like_any_others(folder: Path,
     page = systems.page(tmp_path / "page.html").read_text()
     assert page.count("<audio") == 6
     assert "at one loudness" in page
+
+
+def test_files_are_decoded_and_filtered_once_per_measurement(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    systems = vl.collect(folder, metrics=("duration", "loudness", "true_peak"))
+    calls: Counter[str] = Counter()
+    for owner, name in ((vl.Take, "clip"), (level, "_block_powers"), (level, "_interpolated_peak")):
+        work = getattr(owner, name)
+
+        def counted(subject: object, name: str = name, work: Callable[[object], object] = work) -> object:
+            calls[name] += 1
+            return work(subject)
+
+        monkeypatch.setattr(owner, name, counted)
+    frame = systems.frame()
+    assert dict(calls) == {"clip": 6, "_block_powers": 6, "_interpolated_peak": 6}
+    monkeypatch.undo()
+    assert frame["duration_s"].tolist() == frame["duration"].tolist()
+    computed = vl.measure([systems.clip_of(row) for row in systems.rows], ["loudness", "true_peak"])
+    np.testing.assert_allclose(frame[["loudness", "true_peak"]], computed[["loudness", "true_peak"]], atol=1e-4)
 
 
 def test_further_fields_are_columns(folder: Path) -> None:

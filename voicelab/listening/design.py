@@ -22,8 +22,8 @@ from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 from voicelab.listening.blocks import block_of, check_connected
 from voicelab.listening.plan import Plan
-from voicelab.metrics.level import loudness, true_peak
-from voicelab.metrics.metric import Subject, Undefined
+from voicelab.metrics.level import amplified_levels, loudness, true_peak
+from voicelab.metrics.metric import Results, Subject, Undefined
 from voicelab.stats.estimate import between, one_of, whole
 
 Kind = Literal["AB", "ABX", "MOS", "SMOS", "DMOS", "CMOS", "MUSHRA", "MUSHRA-NMR", "BWS", "transcription"]
@@ -626,13 +626,14 @@ class MatchedClips:
     """Loudness-matched clips with their ``gains`` in dB and their common loudness ``lufs``.
 
     ``unmatched`` maps the names of clips with undefined loudness to the reason. ``clips`` includes these clips
-    unchanged.
+    unchanged. ``levels`` has the results of the matched clips from which their loudness and true peak are computed.
     """
 
     clips: Mapping[str, Clip]
     gains: Mapping[str, float]
     lufs: float
     unmatched: Mapping[str, str] = field(default_factory=dict)
+    levels: Mapping[str, Results] = field(default_factory=dict)
 
 
 def match_loudness(clips: Mapping[str, Clip], lufs: float = TARGET_LUFS) -> MatchedClips:
@@ -644,8 +645,8 @@ def match_loudness(clips: Mapping[str, Clip], lufs: float = TARGET_LUFS) -> Matc
     measured: dict[str, float] = {}
     unmatched: dict[str, str] = {}
     limits: list[float] = [lufs]
-    for name, clip in clips.items():
-        subject = Subject(clip)
+    subjects = {name: Subject(clip) for name, clip in clips.items()}
+    for name, subject in subjects.items():
         try:
             level = loudness(subject)
             limits.append(level + _MAX_PEAK_DBTP - true_peak(subject))
@@ -655,7 +656,8 @@ def match_loudness(clips: Mapping[str, Clip], lufs: float = TARGET_LUFS) -> Matc
     target = min(limits)
     gains = {name: target - level for name, level in measured.items()}
     amplified = {name: _with_gain(clip, gains[name]) if name in gains else clip for name, clip in clips.items()}
-    return MatchedClips(amplified, gains, target, unmatched)
+    levels = {name: amplified_levels(subjects[name], gain) for name, gain in gains.items()}
+    return MatchedClips(amplified, gains, target, unmatched, levels)
 
 
 def _with_gain(clip: Clip, gain_db: float) -> Clip:

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.metrics.metric import Subject, Undefined
+from voicelab.metrics.metric import Results, Subject, Undefined
 
 _Bools = npt.NDArray[np.bool_]
 _Floats = npt.NDArray[np.float64]
@@ -145,9 +145,14 @@ def true_peak(subject: Subject) -> float:
     Recommendation ITU-R BS.1770-4 (2015), Annex 2, with its filter, whose error on steady sines is -0.1 to
     0.2 dB. Never below the sample peak. Undefined for silence.
     """
+    maximum = subject.once(_interpolated_peak)
+    return 20.0 * math.log10(maximum) if maximum > 0.0 else _decibels(-math.inf)
+
+
+def _interpolated_peak(subject: Subject) -> float:
     maximum = subject.clip.peak
     if maximum == 0.0:
-        return _decibels(-math.inf)
+        return maximum
     samples = np.pad(subject.clip.samples, _TAPS - 1)
     windows = np.lib.stride_tricks.sliding_window_view(samples, _TAPS)
     # Interpolated values in other windows cannot exceed the largest sample.
@@ -160,7 +165,7 @@ def true_peak(subject: Subject) -> float:
     for offset in range(0, begins.size, _BLOCK):
         values = windows[begins[offset : offset + _BLOCK]].astype(np.float64) @ _FILTERS[:, ::-1].T
         maximum = max(maximum, float(np.abs(values).max()))
-    return 20.0 * math.log10(maximum)
+    return maximum
 
 
 def loudness(subject: Subject) -> float:
@@ -171,6 +176,15 @@ def loudness(subject: Subject) -> float:
     gated at -70 LUFS and at 10 LU below their mean. A sine of 997 Hz at full scale is -3.01 LUFS; on two loudspeakers it is
     3.01 LU louder. Undefined for a clip that is shorter than a block or never above the gate.
     """
+    blocks = subject.once(_block_powers)
+    audible = blocks[blocks > 10.0 ** ((_ABSOLUTE_GATE - _OFFSET) / 10.0)]
+    if not audible.size:
+        raise Undefined("the clip is quieter than the gate of -70 LUFS throughout")
+    gated = audible[audible > audible.mean() * 10.0 ** (_RELATIVE_GATE / 10.0)]
+    return _OFFSET + 10.0 * math.log10(float(gated.mean()))
+
+
+def _block_powers(subject: Subject) -> _Floats:
     from scipy.signal import lfilter
 
     clip = subject.clip
@@ -183,12 +197,15 @@ def loudness(subject: Subject) -> float:
     edges = np.round(np.arange(int(clip.duration * 10 + 1e-9) + 1) * clip.rate / 10).astype(np.int64)
     weighted = lfilter(numerator, denominator, clip.samples[: edges[-1]])
     tenths = np.add.reduceat(np.square(weighted, out=weighted), edges[:-1])
-    blocks = np.convolve(tenths, np.ones(4), "valid") / (edges[4:] - edges[:-4])
-    audible = blocks[blocks > 10.0 ** ((_ABSOLUTE_GATE - _OFFSET) / 10.0)]
-    if not audible.size:
-        raise Undefined("the clip is quieter than the gate of -70 LUFS throughout")
-    gated = audible[audible > audible.mean() * 10.0 ** (_RELATIVE_GATE / 10.0)]
-    return _OFFSET + 10.0 * math.log10(float(gated.mean()))
+    powers: _Floats = np.convolve(tenths, np.ones(4), "valid") / (edges[4:] - edges[:-4])
+    return powers
+
+
+def amplified_levels(subject: Subject, gain_db: float) -> Results:
+    """Return the results from which loudness and true peak of a clip are computed after a gain."""
+    gain = float(np.float32(10.0 ** (gain_db / 20.0)))
+    peak, powers = subject.once(_interpolated_peak), subject.once(_block_powers)
+    return {_interpolated_peak: peak * gain, _block_powers: powers * gain**2}
 
 
 @lru_cache(maxsize=16)

@@ -432,7 +432,8 @@ def _rows(
                 reference_subject = references[prompts[0]] if prompts else None
             elif isinstance(reference, Clip):
                 reference_subject = references.setdefault(id(reference), Subject(reference, text=text, tools=tools))
-            rows.append(file | _row(Subject(clip, reference_subject, text, tools), metrics))
+            results = dict(getattr(source, "levels", {}))  # those of a loudness-matched take
+            rows.append(file | _row(Subject(clip, reference_subject, text, tools, results), metrics))
             if file and clip.notes:
                 rows[-1]["notes"] = " ".join(clip.notes)
         except Exception as error:

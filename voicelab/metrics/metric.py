@@ -60,6 +60,10 @@ class Tools:
     normalizer: Normalizer = "voicelab"
 
 
+Results = dict[Callable[["Subject"], Any], Any]
+"""Intermediate results of a subject by the function that computes them."""
+
+
 @dataclass(eq=False)
 class Subject:
     """A clip under measurement, with its reference, its spoken ``text`` (None if unknown) and cached intermediate results."""
@@ -68,16 +72,16 @@ class Subject:
     reference: Subject | None = None
     text: str | None = None
     tools: Tools = field(default_factory=Tools)
-    _results: dict[Callable[[Subject], Any], Any] = field(default_factory=dict, repr=False)
+    results: Results = field(default_factory=dict, repr=False)
 
     def once(self, work: Callable[[Subject], _Result]) -> _Result:
         """Return the cached result of ``work(self)``, or raise its cached Undefined, so that metrics share computations."""
-        if work not in self._results:
+        if work not in self.results:
             try:
-                self._results[work] = work(self)
+                self.results[work] = work(self)
             except Undefined as error:
-                self._results[work] = error
-        result = self._results[work]
+                self.results[work] = error
+        result = self.results[work]
         if isinstance(result, Undefined):
             raise Undefined(str(result))
         return cast("_Result", result)

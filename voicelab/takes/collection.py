@@ -304,7 +304,7 @@ def _read_pairs(
             problems[path_text(path)] = error
             continue
         for recording, (take, clip) in zip(recordings, takes, strict=True):
-            recording.take, recording.rate = take, clip.rate
+            recording.take, recording.rate, recording.duration_s = take, clip.rate, clip.duration
             recording.loudness, recording.digest = _loudness_or_none(clip), clip.sha256
     if problems and on_error == "raise":
         raise unreadable(problems, len(by_file))
@@ -387,7 +387,9 @@ def _rows(
         call, repeat, fingerprint = _take(recording).call.replace(text=text), counts[system, text], fingerprints[system]
         counts[system, text] += 1
         take = replace(_take(recording), call=call, backend=system, fingerprint=fingerprint, repeat=repeat)
-        rows.append(TakeRow(keys, labels, call, take, columns={"text": text, **columns}))
+        rows.append(
+            TakeRow(keys, labels, call, take, columns={"text": text, **columns}, duration_s=recording.duration_s)
+        )
     column_names = (ITEM, *(name for name in names if name != REPEAT), SYSTEM, REPEAT)
     key_columns = tuple(Column.of_rows(name, rows) for name in column_names)
     ranks = {column.name: {label: rank for rank, label in enumerate(column.labels)} for column in key_columns}

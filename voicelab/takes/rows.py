@@ -68,6 +68,7 @@ class TakeRow:
         error: error of a failed call.
         cached: whether the take was in a cache.
         columns: further columns, which are not used for pairing.
+        duration_s: duration of a take from a file in seconds; if None, it is measured.
     """
 
     keys: Mapping[str, Any]
@@ -77,6 +78,7 @@ class TakeRow:
     error: Exception | None = None
     cached: bool = False
     columns: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    duration_s: float | None = None
 
     @property
     def repeat(self) -> Any:
@@ -103,7 +105,7 @@ class TakeRow:
             record |= {**dict.fromkeys(TAKE_COLUMNS), "seed": self.call.seed, "cached": self.cached}
             record["error"] = None if self.error is None else error_message(self.error)
         if take is not None:
-            seconds = _seconds_or_none(take)
+            seconds = _seconds_or_none(take) if self.duration_s is None else self.duration_s
             record |= {"duration_s": seconds, "digest": take.digest, "key": take.key}
             if not take.source:
                 timing = take.timing

@@ -15,9 +15,10 @@ from voicelab.clip import Clip, Take
 from voicelab.display import Shown, view
 from voicelab.errors import ArgumentError, NotFound, check_options, suggestion
 from voicelab.guesses import Guided
-from voicelab.listening.design import TEST_OPTIONS, Kind, ListeningTest, match_loudness
+from voicelab.listening.design import TEST_OPTIONS, Kind, ListeningTest, MatchedClips, match_loudness
 from voicelab.listening.webmushra import export_webmushra
 from voicelab.metrics import BASIC, MEASURE_OPTIONS, Metric, available, listener_note, measure_rows, with_note
+from voicelab.metrics.metric import Results
 from voicelab.recordings import REPEAT
 from voicelab.runs.run import Run, take_columns
 from voicelab.stats import Effects, Equivalence, equivalence
@@ -486,7 +487,7 @@ class TakeTable(Shown, metaclass=Guided):
         unmatched = []
         for name, group in self._groups.items():
             if group.unmatched is None:  # matched in other processes, or not yet
-                _matched_clips(group)
+                _matched(group)
             unmatched += [f"{system} {name} ({reason})" for system, reason in (group.unmatched or {}).items()]
         return f"at one loudness, except {'; '.join(unmatched)}" if unmatched else "at one loudness"
 
@@ -566,10 +567,10 @@ class _Group:
 
 
 @lru_cache(maxsize=2)
-def _matched_clips(group: _Group) -> Mapping[str, Clip]:
+def _matched(group: _Group) -> MatchedClips:
     matched = match_loudness({name: take.clip() for name, take in group.takes.items()})
     group.unmatched = matched.unmatched
-    return matched.clips
+    return matched
 
 
 @dataclass(frozen=True, eq=False)
@@ -580,7 +581,11 @@ class _MatchedTake:
     system: str
 
     def clip(self) -> Clip:
-        return _matched_clips(self.group)[self.system]
+        return _matched(self.group).clips[self.system]
+
+    @property
+    def levels(self) -> Results:
+        return _matched(self.group).levels.get(self.system, {})
 
 
 # Every sweep table has them, and each further test weakens Holm's correction.
