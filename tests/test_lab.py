@@ -70,8 +70,11 @@ def test_a_wrong_field_is_named_before_anything_runs() -> None:
     ("voice", "message"),
     [
         (["ada", "Bne"], "voice: the backend 'tones' has no voice 'Bne'; did you mean ben?"),
-        ("nobody", "voice: the backend 'tones' has no voice 'nobody'; there are ada, ben"),
-        ([{"ada": 0.5, "eva": 0.5}], "voice: the backend 'tones' has no voice 'ada(0.5)+eva(0.5)'; there are ada, ben"),
+        ("nobody", "voice: the backend 'tones' has no voice 'nobody'; available: ada, ben"),
+        (
+            [{"ada": 0.5, "eva": 0.5}],
+            "voice: the backend 'tones' has no voice 'ada(0.5)+eva(0.5)'; available: ada, ben",
+        ),
     ],
 )
 def test_a_voice_that_the_backend_has_not_is_named_before_anything_runs(voice: Any, message: str) -> None:

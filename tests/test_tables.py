@@ -192,7 +192,7 @@ def test_an_excel_file_is_read_whatever_its_suffix(tmp_path: Path, monkeypatch: 
         pd.DataFrame({"Contents": ["files of a study"]}).to_excel(book, index=False, sheet_name="cover")
         table[["MOS"]].to_excel(book, index=False, sheet_name="Liste")
     with pytest.raises(
-        ArgumentError, match=r"z\.xlsx must name a file .* Contents\. z\.xlsx: sheet 'cover' is read, not"
+        ArgumentError, match=r"z\.xlsx must have a file .* Contents\. z\.xlsx: sheet 'cover' is read, not"
     ):
         vl.collect(tmp_path / "z.xlsx")
     monkeypatch.setitem(sys.modules, "openpyxl", None)

@@ -30,7 +30,7 @@ DEFAULT_MAX_TEXT = 20_000
 """Default maximum characters of text per request of voicelab's own backends."""
 
 _FORMATS_WITH_RATE: Final = frozenset({"wav", "mp3"})
-"""Formats that state their sample rate. Raw PCM does not, so ``lab.check_knobs`` tests its rate; Opus has one rate."""
+"""Formats that state their sample rate. Raw PCM does not, so ``lab.check_knobs`` tests its rate; Opus is always 48 kHz."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class VoicelessBackend(Closeable):
         return self._capabilities
 
     def checked(self, call: Call) -> Call:
-        """Validate a call like ``check_call``. Raises RequestInvalid, EngineError after ``close()``."""
+        """Validate a call like ``check_call``, and its length. Raises RequestInvalid, and EngineError after ``close()``."""
         if self._closed:
             raise EngineError(f"the backend {self._capabilities.name!r} is closed")
         call = check_call(call, self._capabilities)
@@ -145,7 +145,7 @@ class VoicelessBackend(Closeable):
 
 
 class StreamBase(Generic[_Chunks]):
-    """Common base of the synchronous and the asynchronous stream: call, arrival times, summary."""
+    """Base of the synchronous and the asynchronous stream: call, arrival times, summary."""
 
     def __init__(
         self,

@@ -240,10 +240,10 @@ class Call:
         return said(self.request.text, self.model)
 
     def replace(self, knobs: Iterable[Knob] = (), /, **changes: object) -> Self:
-        """Return a copy with changed fields, named by keywords of ``of`` or dotted names such as ``prosody.speed``.
+        """Return a copy with changed fields. Raises RequestInvalid.
 
-        ``changes`` may contain the given ``knobs``. A new voice removes the references, and vice versa. Raises
-        RequestInvalid.
+        ``changes`` has keywords of ``of``, dotted names such as ``prosody.speed``, and names of ``knobs``. A new voice
+        removes the references, and new references remove the voice.
         """
         knobs = tuple(knobs)
         fields = _full_names(changes, self.request.prosody)
@@ -308,7 +308,7 @@ def knob_pairs(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, KnobValue], .
 
 @contextmanager
 def _keywords(knobs: Iterable[Knob]) -> Iterator[None]:
-    """List the keywords of ``speak`` in errors about unknown fields."""
+    """Add the keywords of ``speak`` to errors about unknown fields that the block raises."""
     try:
         yield
     except RequestInvalid as error:
@@ -359,7 +359,7 @@ def speech_keywords() -> dict[str, tuple[Any, Any, str]]:
         "extra": (
             Mapping[str, object] | None,
             None,
-            "Fields of a service beyond the interface, other values of listed fields (None omits it), or own parameters.",
+            "Fields of a service that are not listed, other values of listed fields (None omits the field), or knobs.",
         ),
     }
 
@@ -512,7 +512,7 @@ def _full_names(fields: Mapping[str, object], prosody: object) -> dict[str, obje
 
 
 def _extra_fields(value: object) -> dict[str, object]:
-    """Return the fields of ``extra`` by their full names. Raises RequestInvalid."""
+    """Return the items of ``extra`` by their full names, such as ``extra.features``. Raises RequestInvalid."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
@@ -530,7 +530,7 @@ def frozen(value: object) -> KnobValue:
     try:
         return JsonText(json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False))
     except (TypeError, ValueError):
-        message = f"must have values of JSON (text, numbers, booleans, lists, mappings), got {shown_value(value)}"
+        message = f"must have JSON values (text, numbers, booleans, lists, mappings), got {shown_value(value)}"
         raise RequestInvalid.of("extra", message) from None
 
 

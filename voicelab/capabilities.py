@@ -225,7 +225,7 @@ def check_call(call: Call, capabilities: Capabilities) -> Call:
         if name.startswith(EXTRA) and capabilities.open_ended:
             continue
         if name.startswith(EXTRA):
-            message = f"{subject} takes no fields beyond its own, got {name.removeprefix(EXTRA)!r}"
+            message = f"{subject} accepts no extra fields, got {name.removeprefix(EXTRA)!r}"
             problems.append(FieldError(("body", "extra"), "unsupported", message))
             continue
         if name not in knobs:

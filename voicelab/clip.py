@@ -240,11 +240,11 @@ class Clip(Shown, metaclass=Guided):
         return cls(np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate, timed_words, loading_notes=(note,))
 
     def plot(self, **options: Any) -> Any:
-        """Plot waveform, spectrogram and pitch. ``options`` are those of voicelab.views."""
+        """Plot waveform, spectrogram, F0 or energy. ``options`` are those of ``voicelab.views.plots.plot_clips``."""
         return view("Clip.plot")(self, **options)
 
     def audio(self, **options: Any) -> Any:
-        """Create an ``IPython.display.Audio`` without normalization. ``options`` are passed on."""
+        """Create an ``IPython.display.Audio`` without normalization. ``options`` are passed to it."""
         return view("Clip.audio")(self, **options)
 
 
@@ -282,6 +282,7 @@ class Take(Shown, metaclass=Guided):
         created: UTC time of the rendering.
         source: file of a recording, "talk.flac", or an interval of a file, "talk.flac#t=1.5,3.2" (seconds, W3C Media
             Fragments). Its audio may have any format; its request contains only the text (``UNKNOWN_TEXT`` if unknown).
+        host: name of the computer that rendered the take for a sweep; "" if unknown.
         digest: SHA-256 of the audio; computed by default if ``sound`` is bytes.
         cached: whether the take comes from a cache.
 

@@ -259,7 +259,7 @@ class ExecutorError(VoicelabError, RuntimeError):
 class StoreError(VoicelabError, OSError):
     """Stored data is missing, damaged or in use; the message names the file.
 
-    ``files`` is that of AudioError, for files that cannot be opened.
+    ``files`` maps the path of every file that cannot be opened to the reason, as in AudioError.
     """
 
     files: Mapping[str, str] = MappingProxyType({})

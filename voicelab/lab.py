@@ -152,7 +152,8 @@ def from_function(
         languages: language codes.
         at_once: number of concurrent calls. Default: 1, since few models are thread-safe.
 
-    Raises ArgumentError if the function has no text parameter, or if another parameter has no default.
+    Raises ArgumentError if the function has no parameter for the text, or if another parameter neither has a default nor
+    receives a field.
     """
     options = {"voices": voices, "models": models, "seed": seed, "languages": languages, "at_once": at_once}
     _complete_values()

@@ -164,8 +164,8 @@ def skipped_note(report: Report) -> str:
 def sidecar(path: Path) -> str:
     """Read the text of a recording; "" if there is none.
 
-    It is read from NAME.txt or NAME.lab next to the recording, from a list of LibriSpeech (NAME.trans.txt), or from a
-    folder ``txt`` next to the recordings' folder, as in VCTK.
+    It is read from NAME.txt or NAME.lab next to the recording, from the transcripts of a LibriSpeech chapter
+    (SPEAKER-CHAPTER.trans.txt), or from a folder ``txt`` next to the recordings' folder, as in VCTK.
     """
     stem = _MICROPHONE.sub("", path.stem)
     beside = [path.with_suffix(suffix) for suffix in _SIDECARS]
@@ -238,7 +238,7 @@ def _decodable_s(data: bytes) -> float:
 
 
 def _channel_peak(data: bytes) -> float:
-    """Return the peak of the channels of a decodable file, 0 to 1."""
+    """Return the largest absolute sample in all channels of a decodable file, 0 to 1."""
     import av
 
     resampler = av.AudioResampler(format="fltp")
@@ -302,7 +302,7 @@ def reasons_of(problems: Mapping[str, Exception]) -> dict[str, str]:
 
 
 def unreadable(problems: Mapping[str, StoreError | AudioError], count: int) -> StoreError | AudioError:
-    """Combine the errors of unreadable ones of ``count`` files into one; ``problems`` maps paths to errors."""
+    """Combine the errors of unreadable files, of ``count`` in total, into one; ``problems`` maps their paths to errors."""
     reasons = reasons_of(problems)
     lines = some([f"{path}: {reason}" for path, reason in reasons.items()], _MAX_LISTED, "\n  ")
     advice = 'on_error="skip" (--on-error skip) excludes them'
@@ -315,7 +315,7 @@ def unreadable(problems: Mapping[str, StoreError | AudioError], count: int) -> S
 
 
 def clip_take(clip: Clip, source: str) -> Take:
-    """Create the take of a clip from a file named ``source`` whose text is unknown."""
+    """Create a take, with unknown text, of a clip from the file ``source``."""
     call = Call.of(UNKNOWN_TEXT, model="recorded")
     return Take(call, clip.to_bytes("wav"), device="file", source=source, notes=tuple(_notes(clip)))
 
@@ -345,7 +345,7 @@ def _notes(clip: Clip) -> list[str]:
 
 @dataclass(slots=True)
 class Recording:
-    """Recording as described by its source.
+    """Recording in a source of ``vl.collect``.
 
     Args:
         path: the file.
@@ -522,7 +522,7 @@ def _unlabeled(path: Path, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]
 
 
 def _sound_named(folder: Path, name: str) -> str | None:
-    """Find a file in a folder or its audio subfolder, by its path with or without a suffix."""
+    """Find an audio file in a folder or its audio subfolder by its name, with or without suffix; return its relative path."""
     names = (
         f"{sub}{name}{suffix}" for suffix in ("", ".wav", ".flac", ".mp3", ".ogg") for sub in ("", *_AUDIO_FOLDERS)
     )
@@ -532,7 +532,7 @@ def _sound_named(folder: Path, name: str) -> str | None:
 def _kaldi(path: Path, system: str) -> list[Recording]:
     """List the recordings of Kaldi's wav.scp, using the lists text, utt2spk and segments in the same folder.
 
-    Paths are relative to that folder or to the working directory. Commands are recordings that cannot be read.
+    Paths are relative to that folder or to the working directory. A command is listed as a file that cannot be read.
     """
     lists: dict[str, dict[str, str]] = {}
     for name in _KALDI_LISTS:
@@ -586,10 +586,10 @@ def _table(
         f"row {numbers[0]} has {columns}" if len(numbers) == 1 else f"rows {some(numbers, _MAX_LISTED)} have {columns}"
         for columns, numbers in unnamed.items()
     ]
-    rules = {f"a file in every row by a column {', '.join(_PATH)}": pathless, "start and end in seconds": untimed}
+    rules = {f"a file in every row, in a column {', '.join(_PATH)}": pathless, "start and end in seconds": untimed}
     for rule, problems in rules.items():
         if problems:
-            message = f"{title} must name {rule}; {some(problems, _MAX_LISTED, '; ')}".strip()
+            message = f"{title} must have {rule}; {some(problems, _MAX_LISTED, '; ')}".strip()
             raise ArgumentError.of("source", " ".join([f"{message}.", *notes]) if notes else message)
     return listed
 

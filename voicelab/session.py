@@ -142,8 +142,8 @@ class Session(Closeable, metaclass=Guided):
     ) -> Self:
         """Open a backend by its address, as in ``connect``, and wrap it with ``wrap``.
 
-        ``options`` are passed to the backend. Raises RequestInvalid for an invalid default or argument, and
-        the errors of ``open_backend``.
+        ``options`` are passed to the function that opens the backend; None means unset. Raises RequestInvalid for an invalid
+        default or argument, and the errors of ``open_backend``.
         """
         options = {name: _hashable(value) for name, value in options.items() if value is not None}
         if backend is not None and not isinstance(backend, str):
@@ -337,8 +337,8 @@ class Session(Closeable, metaclass=Guided):
     def delete_voice(self, voice: VoiceModel | str) -> None:
         """Delete a stored voice and its recordings.
 
-        Raises NotFound for an unknown id, StoreError if it cannot be deleted, and RequestInvalid for a service, which
-        cannot delete voices.
+        Raises NotFound for an unknown id, StoreError if it cannot be deleted, and RequestInvalid for a backend that cannot
+        delete voices, such as a service.
         """
         identifier = voice_id(voice)
         delete_voice(self._backend, identifier)

@@ -116,7 +116,7 @@ def table_of(cells: Cells, names: Iterable[str] = (), title: str = "the table") 
     for number, cell in enumerate(cells.rows[0], start=1):
         name = " ".join(cell.split()) or f"column_{number}"
         if name in headings:
-            cells.notes.append(f"{title} has two columns {name!r}; column {number} is {name}_{number}.")
+            cells.notes.append(f"{title} has two columns {name!r}; column {number} is renamed {name}_{number}.")
             name = f"{name}_{number}"
         headings.append(name)
     table = pd.DataFrame(cells.rows[1:], columns=headings, dtype=str)

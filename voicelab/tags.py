@@ -160,7 +160,7 @@ def said(text: str, model: str = DEFAULT_MODEL) -> str:
 
 
 def ignored(text: TaggedText, acting: Collection[str] = (), but: Collection[Tag] = ()) -> Iterator[str]:
-    """Yield a note on ignored tags: those of a kind not in `acting`, and those in `but`."""
+    """Yield a note on ignored tags: those of kinds other than `acting`, which the voice supports, and those in `but`."""
     idle = [tag.text for tag in text.tags if tag.kind not in acting or tag in but]
     if idle:
         names = {"pause": "pauses", "phonemes": "phoneme spans", "emphasis": "emphasis"}

@@ -304,7 +304,7 @@ def test_own_parameters_in_extra_are_typed_keywords() -> None:
         lab.speak("Hello.", extra={"pitch": "high"})
     with pytest.raises(vl.RequestInvalid, match=r"pitch: pass pitch or extra\['pitch'\], not both"):
         lab.speak("Hello.", extra={"pitch": 330}, pitch=220)  # type: ignore[call-arg]
-    with pytest.raises(vl.RequestInvalid, match="takes no fields beyond its own, got 'speed_up'"):
+    with pytest.raises(vl.RequestInvalid, match="accepts no extra fields, got 'speed_up'"):
         lab.speak("Hello.", extra={"speed_up": 2})
 
 

@@ -257,8 +257,8 @@ def test_the_service_judges_model_names_and_extra_fields(script: Script) -> None
     [
         ({"text": "x"}, "extra.text: must be passed as text=, got it in extra"),
         (["a"], "extra: must be a mapping from names to values"),
-        ({"a": b"x"}, "extra: must have values of JSON"),
-        ({"a": float("nan")}, "extra: must have values of JSON"),
+        ({"a": b"x"}, "extra: must have JSON values"),
+        ({"a": float("nan")}, "extra: must have JSON values"),
     ],
 )
 def test_invalid_extra_fields(script: Script, extra: Any, message: str) -> None:
@@ -267,7 +267,7 @@ def test_invalid_extra_fields(script: Script, extra: Any, message: str) -> None:
 
 
 def test_other_backends_take_no_extra_fields() -> None:
-    with pytest.raises(RequestInvalid, match="extra: the backend 'tones' takes no fields beyond its own, got 'a'"):
+    with pytest.raises(RequestInvalid, match="extra: the backend 'tones' accepts no extra fields, got 'a'"):
         vl.Lab(ToneBackend()).speak("Hello.", extra={"a": 1})
 
 

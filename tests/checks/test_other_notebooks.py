@@ -155,7 +155,7 @@ def test_keep_going_kernel_and_reports(write: Write) -> None:
         kernelspec={"name": "gone", "display_name": "x"},
     )
     (finding,) = check(path).findings
-    assert "'gone' is not installed; install it, or name another by --kernel (installed: " in finding.message
+    assert "'gone' is not installed; install it, or pass another with --kernel (installed: " in finding.message
     report = check(path, kernel="python3", keep_going=True)
     lines = path.read_text(encoding="utf-8").splitlines()
     assert [(one.cell, one.kind, one.source_line) for one in report.findings] == [

@@ -228,10 +228,10 @@ def test_recordings_are_measured_and_compared(run: Any, tmp_path: Path) -> None:
         assert "must end in .csv or .parquet" in run.refused("measure", "a", "-o", name)
     (tmp_path / "b" / "three.wav").write_bytes((tmp_path / "b" / "two.wav").read_bytes())
     done = run.well("compare", "a", "b", "-m", "duration,snr", "-o", "page.html")
-    assert "Excluded, since a system lacks it: three (not by a)" in done.stderr
+    assert "Items excluded because a system lacks them: three (not in a)" in done.stderr
     page = (tmp_path / "page.html").read_text()
     assert page.count("<audio") == 4
-    assert "three (not by a)" in page
+    assert "three (not in a)" in page
     for system in ("a", "b"):  # folders of one name, in others
         (tmp_path / "in" / system).mkdir(parents=True)
         (tmp_path / system).rename(tmp_path / "in" / system / "wav")
@@ -293,7 +293,7 @@ def test_compare_notes_loudness_exceptions(run: Any, tmp_path: Path) -> None:
             sound = speechlike(1.0) * (0 if (system, item) == ("b", "y") else 1)
             Clip(sound.astype("float32"), RATE).save(tmp_path / system / f"{item}.wav")
     done = run.well("compare", "a", "b", "-m", "duration", "-o", "page.html")
-    assert "note: Sound is at one loudness, except b y (" in done.stderr
+    assert "note: Sound is loudness-matched, except b y (" in done.stderr
 
 
 def test_unreadable_files_are_named_or_excluded(run: Any, tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_unreadable_files_are_named_or_excluded(run: Any, tmp_path: Path) -> Non
     assert "; 2 takes" in done.stdout
     assert "excluded: b/0.wav: the file is empty" in done.stderr
     assert "excluded: b/1.wav: the file is an HTML page" in done.stderr
-    assert "excluded: a/0.wav: not by b" in done.stderr
+    assert "excluded: a/0.wav: the item is not in b" in done.stderr
     (tmp_path / "a" / "gone.wav").symlink_to("none.wav")
     done = run.well("measure", "a", "b", "-m", "duration", "--on-error", "skip")
     assert "the file is empty" in done.stdout

@@ -79,7 +79,7 @@ def test_a_value_that_is_refused_is_not_tried_and_a_name_that_there_is_not_is_re
     found = checked(Knobbed("exact", FieldSupport("latency", values=("normal",))), "latency", repeats=2)
     assert found["latency"].verdict == "not tried"
     assert "'low' was rejected: latency: must be normal, got low" in found["latency"].reason
-    with pytest.raises(ArgumentError, match=r"must be among .*longer, dead, got 'pep'"):
+    with pytest.raises(ArgumentError, match=r"must be one of .*longer, dead, got 'pep'"):
         checked(Knobbed("exact"), "pep")
     with pytest.raises(ArgumentError, match="repeats"):
         check_knobs(Knobbed("exact"), Call.of("a"), repeats=1)

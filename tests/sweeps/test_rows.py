@@ -49,10 +49,10 @@ def test_a_name_in_braces_is_an_axis(lab: Lab, tmp_path: Path) -> None:
 
 def test_a_name_without_an_axis_is_named(lab: Lab) -> None:
     assert refusal(lab, "{tag}No.") == (
-        "text: {tag} in it has no axis: give tag=[…], or write {{tag}} for literal braces"
+        "text: the placeholder {tag} has no axis: pass tag=[…], or write {{tag}} for literal braces"
     )
-    assert "the text must have {tag}, got 'No.'" in refusal(lab, ["{tag}Yes.", "No."], tag=["a", "b"])
-    assert "{seed} in it is a field of the call" in refusal(lab, "{seed} seeds", seed=[1, 2])
+    assert "the text must contain {tag}, got 'No.'" in refusal(lab, ["{tag}Yes.", "No."], tag=["a", "b"])
+    assert "the placeholder {seed} is the name of a field" in refusal(lab, "{seed} seeds", seed=[1, 2])
     assert "unknown field 'tag'" in refusal(lab, "No.", tag=["a"])
 
 
@@ -85,12 +85,15 @@ def test_a_run_of_rows_goes_on_where_it_stopped(tmp_path: Path) -> None:
         ([{"text": "a"}, {"text": "b", "speed": 9}], "speed: row 2: must be between 0.5 and 2, got 9"),
         ([{"text": "a", "vioce": "x"}], "vioce: must be a field, or {vioce} in a text; did you mean voice?"),
         ([{"text": "a"}, {"text": ""}], "text: row 2: text is required"),
-        ([{"text": "a"}, {"text": "a"}], "rows: rows must be unique, row 2 equals row 1; repeats=… repeats takes"),
+        (
+            [{"text": "a"}, {"text": "a"}],
+            "rows: rows must be unique, row 2 equals row 1; for several takes, pass repeats=N",
+        ),
         (
             [{"text": "a", "format": "opus", "sample_rate": 44100}],
             "sample_rate: row 1: must be 48000 for opus, got 44100",
         ),
-        ([{"text": "{x} a"}], "text: row 1: {x} in it has no axis"),
+        ([{"text": "{x} a"}], "text: row 1: the placeholder {x} has no axis"),
         ([], "rows: must have at least one row, got none"),
     ],
 )

@@ -317,7 +317,7 @@ def test_clips_by_their_place(cache: Cache) -> None:
     with pytest.raises(NotFound):
         made.clip(temperature=0.3, prosody__speed=1)
     with pytest.raises(
-        ArgumentError, match="top_p: must be a key column, got 'top_p'; there are temperature, speed, repeat"
+        ArgumentError, match="top_p: must be a key column, got 'top_p'; the key columns are temperature, speed, repeat"
     ):
         made.select(top_p=1)
 

@@ -131,7 +131,7 @@ def test_the_values_of_a_table_that_pair_recordings_are_noted(folder: Path) -> N
     assert notes == ("Recordings of a pair differ in columns that are not keys: length.",)
     with pytest.raises(ArgumentError, match=r"with the same speaker, mood, length.*keys=… chooses which columns"):
         vl.collect(own)
-    with pytest.raises(ArgumentError, match=r"keys: must be columns, got 'speeker'; did you mean speaker\?"):
+    with pytest.raises(ArgumentError, match="keys: must be columns of the source, got 'speeker'; did you mean speaker"):
         vl.collect(own, keys=["speeker"])
     part = own.query("speaker == 'Ana' and mood == 'sad'")  # items are enough here
     systems = vl.collect(part, metrics=["duration"])
@@ -164,7 +164,7 @@ def test_a_repeat_pairs_recordings_and_is_no_item_of_its_own(tmp_path: Path) -> 
             (tmp_path / system).mkdir(exist_ok=True)
             vl.Clip(speechlike(seconds, noise=1e-4), RATE).save(tmp_path / system / f"{item}_{number}.wav")
     systems = vl.collect(f"{tmp_path}/{{system}}/{{item}}_{{repeat}}.wav", metrics=["duration"])
-    assert systems.notes == ("Excluded, since a system lacks it: x, 3 (not by a), y, 3 (not by a).",)
+    assert systems.notes == ("Items excluded because a system lacks them: x, 3 (not in a), y, 3 (not in a).",)
     for row in systems.frame().to_dict("records"):
         assert row["duration"] == pytest.approx(lengths[row["system"], row["repeat"]], abs=1e-3)
     assert set(systems.frame()["repeat"]) == {"1", "2"}

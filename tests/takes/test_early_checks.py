@@ -130,11 +130,11 @@ def test_a_recording_without_a_loudness_is_named_and_the_others_are_matched(
     assert np.isnan(loudness["x", "b"])
     for item in ("x", "y"):
         assert np.ptp(loudness[item].dropna()) < 0.01
-    assert systems.loudness_note.startswith("at one loudness, except b x (")
+    assert systems.loudness_note.startswith("loudness-matched, except b x (")
     page = systems.page(tmp_path / "page.html").read_text()
-    assert page.count("at one loudness, except b x (") == 2  # above the table, and where the takes play
+    assert page.count("loudness-matched, except b x (") == 2  # above the table, and where the takes play
     shown = systems._repr_mimebundle_()
-    assert all("at one loudness, except b x" in shown[kind] for kind in ("text/plain", "text/html"))
+    assert all("loudness-matched, except b x" in shown[kind] for kind in ("text/plain", "text/html"))
     clips = systems.clips("x")
     assert loudness_of(clips["a"]) == pytest.approx(loudness_of(clips["c"]), abs=0.01)
     assert np.array_equal(clips["b"].samples, systems.select(system="b").takes[0].clip().samples)
@@ -146,4 +146,4 @@ def test_a_recording_without_a_loudness_is_named_and_the_others_are_matched(
     with pytest.raises(ArgumentError, match=r"items: loudness of 'x' by 'b' cannot be matched"):
         systems.listening_test("AB")
     whole = vl.collect({name: tmp_path / name / "y.wav" for name in "abc"}, metrics=["loudness"])
-    assert whole.loudness_note == "at one loudness"
+    assert whole.loudness_note == "loudness-matched"

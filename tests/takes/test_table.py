@@ -91,7 +91,7 @@ def test_clips_of_a_pair_are_labelled_by_the_compared_column(tmp_path: Path) -> 
         table.clips("Oh.", over="voice")
     with pytest.raises(ArgumentError, match="over: must be the compared column, one of voice, temperature"):
         table.clips("Oh.")
-    with pytest.raises(NotFound, match="no take of ada, ben, default has these values; there are voice: ada, ben"):
+    with pytest.raises(NotFound, match="no take of ada, ben, default has these values; the table has voice: ada, ben"):
         table.clips("Ah.", over="voice", temperature=1)
 
 

@@ -85,5 +85,5 @@ def _off() -> Any:
 
 
 def test_what_there_is_not_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"must be among .* got 'warmth'"):
+    with pytest.raises(ArgumentError, match=r"must be one of .* got 'warmth'"):
         Lab(ToneBackend()).knob_panel("warmth")

@@ -476,7 +476,7 @@ def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) ->
     result.where.value = "nothing=1"
     assert "<b>Filter</b>: column must be one of temperature, voice, take," in result.where_problem.value
     result.where.value = "temperature>"
-    assert "a value must follow the sign" in result.where_problem.value
+    assert "a value must follow the operator" in result.where_problem.value
     assert "voicelab-wrong" in result.where._dom_classes
     result.where.value = result.where.placeholder  # the example works
     assert result.where_problem.value == ""

@@ -45,7 +45,7 @@ def test_it_runs_what_was_chosen_and_compares_at_one_loudness(panel: SystemsPane
     panel.takes.tabs.selected_index = panel.takes.tabs.titles.index("Systems")
     shown = panel.saved_output()["text/html"]
     assert "duration" in shown
-    assert "at one loudness; differences from plain" in shown
+    assert "loudness-matched; differences from plain" in shown
     cells = re.findall(r"<td[^>]*>(.*?)</td>", shown)
     assert "0" in cells, "what is nothing but rounding is 0"
     assert not [cell for cell in cells if "e-" in cell or "nan" in cell]

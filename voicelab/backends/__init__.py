@@ -1,1 +1,1 @@
-"""Backends other than the local engine: HTTP services, onnxruntime voices, recordings, caches; opened by name."""
+"""Backends other than the local engine (services, ONNX voices, functions, commands, recordings), and their registry."""

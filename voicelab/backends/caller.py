@@ -307,7 +307,7 @@ class Bearer(httpx.Auth):
         return "Bearer(…)"
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the header."""
+        """Add the authorization header."""
         request.headers["authorization"] = f"Bearer {self.secret}"
         yield request
 
@@ -390,7 +390,7 @@ def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _C
 
 
 class Caller:
-    """Caller of a service. ``http`` has the arguments for its httpx client, which is blocking or asynchronous."""
+    """Calls of one service over any Transport. ``http`` has the arguments for the httpx client of the transport."""
 
     def __init__(
         self,
@@ -425,8 +425,8 @@ class Caller:
     async def capabilities(self, transport: Transport) -> Capabilities:
         """Return the declared capabilities. Never raises.
 
-        Each call requests them from the service until it has answered once. A service that declares no capabilities is
-        assumed to support the interface only.
+        They are requested from the service until it has answered once, but not for up to a minute after a timeout. A service
+        that declares no capabilities is assumed to support the interface only.
         """
         if self._declared is None and time.monotonic() >= self._next_probe:
             await self._request_capabilities(transport)
@@ -596,7 +596,7 @@ class Caller:
 
 @dataclass(eq=False)
 class _FailedAttempt(Exception):
-    """A failed attempt: its public error, and the facts on which a retry depends."""
+    """A failed attempt: the error to raise, and the facts on which a retry depends."""
 
     error: VoicelabError
     status: int | None = None

@@ -137,7 +137,7 @@ def _add(sha: Any, value: Any, seen: dict[int, tuple[int, int]], depth: int) -> 
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Return the parts of a value on which its output may depend."""
+    """Return the components of a value that may affect its behavior, such as items, code or attributes."""
     if isinstance(value, Mapping):
         return [item for pair in value.items() for item in pair]
     if isinstance(value, set | frozenset):

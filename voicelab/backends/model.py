@@ -53,7 +53,7 @@ MAPPED: Final = (*_NAMED, *_REFERENCES, *SYNTHESIS_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Parameter of a model. ``type`` is "" for one that is neither a number, a boolean nor a string."""
+    """Parameter of a model. ``type`` is "bool", "int", "float", "str", or "" for any other type."""
 
     name: str
     type: str = "str"
@@ -257,14 +257,14 @@ class ModelBackend(VoicelessBackend, ABC):
             raise RequestInvalid.of("voice", f"{name} needs a voice; pass voice=NAME")
 
     def _seed(self, call: Call) -> int | None:
-        """Return the seed of a call, or a new one if the model has no default seed."""
+        """Return the seed of a call, else the model's default, else a random one; None if the model has no seed."""
         parameter = self._parameters.get("seed")
         if call.seed is not None or parameter is None:
             return call.seed
         return parameter.default if isinstance(parameter.default, int) else random.SystemRandom().randrange(_MAX_SEED)
 
     def _arguments(self, call: Call, seed: int | None, stack: ExitStack) -> dict[str, Any]:
-        """Return the arguments of the model by name; unset ones keep the model's defaults."""
+        """Return the arguments of the model by name, without those that keep the model's default."""
         request = call.request
         values: dict[str, Any] = dict(self._capabilities.knob_values(call))
         references = () if request.reference_id is not None else request.references or ()
@@ -322,7 +322,7 @@ def _check_same_rate(name: str, rate: int, other: int) -> None:
 
 
 def _unmapped(name: str) -> str:
-    """Return a message on a parameter without a default that is not mapped by name."""
+    """Return the reason why a parameter that has no default and is not mapped by name is invalid."""
     if name in ("text", "sentence", "prompt", "input"):
         return f"the first parameter must be the text, got {name!r} as a later one; of a class, pass a bound method"
     return f"parameter {name!r} must have a default, or be {', '.join((*_NAMED, *_REFERENCES))} or a field of speak"
@@ -355,7 +355,7 @@ def samples_of(value: object, name: str) -> tuple[Samples, int, tuple[str, ...]]
     """Convert the return value of a model to samples, rate and notes.
 
     Accepts (samples, rate) in either order, ``{"audio": samples, "sampling_rate": rate}``, a Clip, the bytes of an audio
-    file, or its path. Integers are scaled to ±1. Several channels are averaged, with a note. Raises EngineError.
+    file, or its path. Integers are scaled to ±1. Channels are averaged, with a note for arrays. Raises EngineError.
     """
     if isinstance(value, Clip):
         return value.samples, value.rate, ()

@@ -180,7 +180,7 @@ class OnnxBackend(VoicelessBackend, ABC):
 
     @abstractmethod
     def say(self, utterance: Utterance, speaker: Any, call: Call, options: Any) -> tuple[Samples, tuple[WordTime, ...]]:
-        """Synthesize an utterance; return its samples and word times from its start. Raises Cancelled, EngineError."""
+        """Synthesize an utterance; return samples, and word times relative to them. Raises Cancelled, EngineError."""
 
 
 # Sweeps repeat the same texts, and normalizing a segment takes as long as encoding it.
@@ -207,7 +207,7 @@ def split_text(request: TTSRequest, text: str) -> Iterator[str]:
 
 
 def ignored_fields(sampling: str, *more: str) -> tuple[FieldSupport, ...]:
-    """Return the fields that an ONNX voice ignores. ``sampling`` is the reason why it ignores the sampling fields."""
+    """Return the fields that an ONNX voice ignores, and ``more``; ``sampling`` is the reason for the sampling fields."""
     independent = "each segment is synthesized independently"
     reasons = {
         **dict.fromkeys(("temperature", "top_p", "repetition_penalty", "max_new_tokens"), sampling),

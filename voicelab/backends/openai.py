@@ -291,8 +291,8 @@ def audio_of_events(chunks: Iterable[bytes], note: Callable[[str], object]) -> I
 
     Also reads the events of SGLang-Omni (``"audio": {"data": …}``, for requests with ``stream``).
 
-    The audio of the events is one file in parts, several files, or samples without a header. In the last case, ``note``
-    is called with a text that states the assumed rate.
+    The events contain one WAV file in chunks, several WAV files, or samples without a header. In the last case, ``note`` is
+    called with a text that states the assumed rate.
 
     Raises StreamTruncated if there is no final ``speech.audio.done``, ServiceError for an error event or malformed events.
     """

@@ -55,7 +55,7 @@ class PiperBackend(OnnxBackend):
     Raises:
         MissingExtra: the extra "piper" is not installed.
         WeightsError: the graph or its config is invalid, or they contradict each other.
-        RequestInvalid: the voice is not English and no phonemizer is given.
+        RequestInvalid: no phonemizer is given, and the voice takes neither letters nor English phones of espeak.
     """
 
     def __init__(self, path: str | Path, *, phonemizer: str | None = None, threads: int | None = None) -> None:
@@ -152,7 +152,8 @@ class PiperBackend(OnnxBackend):
         inputs = _inputs(sequence, (knobs["noise_scale"], self._config.length_scale / speed, knobs["noise_w"]), speaker)
         audio = np.asarray(self.session.run(self.session.outputs[:1], inputs, options)[0], np.float32).ravel()
         if not audio.size or not np.isfinite(audio).all():
-            raise EngineError(f"{self._capabilities.name}: the graph returned no finite samples; it may be damaged")
+            name = self._capabilities.name
+            raise EngineError(f"{name}: the model returned no samples, or NaN or infinity; its file may be damaged")
         return audio, ()
 
 

@@ -132,7 +132,7 @@ def open_backend(address: str | None, **options: Any) -> Backend:
 
     Args:
         address: see the module docstring; None for the embedded voice.
-        **options: ``device``, ``api_key``, ``voices``; None means unset.
+        **options: keywords of the entry point, such as ``device`` and ``api_key``; None means unset.
 
     Raises:
         RequestInvalid: the backend is unknown, or does not accept an option.

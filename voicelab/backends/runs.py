@@ -118,8 +118,8 @@ class RecordingBackend(BackendWrapper):
         folder: Run folder, created if necessary. An earlier recording of the same calls is replaced.
 
     Raises:
-        StoreError: The folder is not writable, or it has a recording of another backend, or it has a recording whose
-            backend cannot be compared with this one because this one is unreachable.
+        StoreError: The folder is not writable, or has a recording of another backend, or has a recording and the service,
+            which is unreachable, cannot be identified.
     """
 
     def __init__(self, backend: Backend, folder: str | Path) -> None:
@@ -269,7 +269,7 @@ class ReplayBackend:
     def _voice(self, call: VoiceCall, fields: Mapping[str, Any], name: str) -> VoiceModel:
         record = self._next(_voice_key(call, fields))
         if record is None:
-            raise StoreError(f"{self.run.folder} has no recording of {call} for {name!r} with these values")
+            raise StoreError(f"{self.run.folder} has no recording of {call}() for {name!r} with the same fields")
         if record["failure"] is not None:
             raise Failure.of_record(record["failure"]).error()
         return VoiceModel.from_wire(record["voice"])
@@ -373,7 +373,7 @@ def _describe_closest(run: RunFolder, call: Call) -> str:
     closest = min(recorded, key=lambda fields: _distance(requested, fields))
     names = [name for name in requested if requested[name] != closest[name]]
     if not names:
-        return f"{message} by this backend; the same request to another backend was recorded"
+        return f"{message} to this backend; the same request to another backend was recorded"
     old, new = (
         {name: shortened(repr(values[name]), _MAX_VALUE_LENGTH) for name in names} for values in (closest, requested)
     )

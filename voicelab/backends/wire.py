@@ -176,7 +176,7 @@ def voices_of(answer: Answer) -> tuple[VoiceModel, ...]:
 
 
 def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
-    """Return whether a success response can be audio by its media type.
+    """Return whether the media type of a successful response can be that of audio.
 
     Text, which proxies send, and JSON are not audio. Server-sent events are audio if ``call`` accepts them.
     """
@@ -192,7 +192,7 @@ def is_text(chunk: bytes) -> bool:
 
 
 def no_audio(answer: Answer) -> ServiceError:
-    """Return the error for a success response without audio."""
+    """Return the error for a successful response without audio."""
     if is_audio(answer) and not answer.body:
         return error_of(ServiceError, "the service sent no audio", answer)
     kind = (

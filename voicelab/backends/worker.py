@@ -32,7 +32,7 @@ TEMPLATE: Final = '''\
 """A model for voicelab: vl.connect("worker:PATH/TO/ENVIRONMENT/bin/python THIS_SCRIPT.py").
 
 Runs in the environment of the model, which does not need voicelab. The code outside the function runs once. Parameters
-with a default are parameters of the backend; the names voice, seed, speed, ref_audio and ref_text are those of voicelab.
+with a default are parameters of the backend; voice, seed, speed, ref_audio and ref_text receive voicelab's fields.
 """
 
 import math
@@ -53,19 +53,19 @@ _EXAMPLE: Final = "worker:/path/to/environment/bin/python script.py"
 
 
 class WorkerBackend(ModelBackend):
-    """Backend of a script that runs in another Python and loads its model once.
+    """Backend of a script that runs in another Python environment and loads its model once per process.
 
     If the process of the script has ended, the next call starts a new one.
 
     Args:
         command: path of a Python executable, path of a script, and arguments of the script.
         voices: values of ``voice``; by default those of its annotation ``Literal[...]``.
-        at_once: number of processes, each of which loads the model.
+        at_once: maximum number of processes, each of which loads the model.
         time_limit_s: maximum time without an answer, in seconds.
 
     Raises:
         RequestInvalid: the Python executable does not exist.
-        ArgumentError: the script does not exist, or a parameter of ``tts`` has no default.
+        ArgumentError: the script does not exist, or a parameter of ``tts`` has no default and is not mapped by name.
         EngineError: the script fails; the message contains the end of its log.
     """
 

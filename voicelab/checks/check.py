@@ -29,7 +29,7 @@ from voicelab.errors import MissingExtra
 from voicelab.storage import write_atomic
 from voicelab.takes.replay import Tolerance
 
-_OTHER_PROCESSOR = "outputs are from processor {}, but this is {}, so numbers, pictures and audio are not compared"
+_OTHER_PROCESSOR = "outputs are from processor {}, this one is {}, so numbers, pictures and audio are not compared"
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ def _run(
     except NoSuchKernel as error:
         kernels = ", ".join(sorted(find_kernel_specs()))
         message = (
-            f"kernel {error.name!r} is not installed; install it, or name another by --kernel (installed: {kernels})"
+            f"kernel {error.name!r} is not installed; install it, or pass another with --kernel (installed: {kernels})"
         )
         return Finding(path, None, "kernel", message)
     except CellTimeoutError:

@@ -22,8 +22,7 @@ class Finding:
 
     ``kind`` is one of not-a-notebook, size, secret, stale, times, timings, path, widget, empty, preview, kernel, error,
     timeout, memory, processor, difference. ``detail`` holds further lines, such as the traceback of an error. ``line`` is the
-    line of the file at which the cell's source begins or, after a failure, at which line ``source_line`` of the source
-    (from 1) is.
+    line of the file that holds the first line of the cell's source or, after a failure, its line ``source_line`` (from 1).
     """
 
     notebook: Path
@@ -349,7 +348,7 @@ def _widgets(notebook: Any) -> Problems:
                 yield (
                     number,
                     "widget",
-                    "the widget has no saved state: it needs a kernel (voicelab check --update saves it)",
+                    "the widget has no saved state, so only a kernel displays it; voicelab check --update saves the state",
                 )
 
 

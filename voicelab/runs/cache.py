@@ -27,9 +27,9 @@ _CHECKS_PER_LIMIT = 64
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """Contents of a cache, and hits and misses since it was opened.
+    """Number of takes and size of a cache, and hits and misses since it was opened.
 
-    ``bytes`` is the total size on disk; ``damaged`` the number of quarantined files.
+    ``bytes`` is the total size on disk, ``damaged`` the number of quarantined files.
     """
 
     entries: int
@@ -50,9 +50,7 @@ class Cache:
         folder: Folder, created by the first take; default: ``cache`` in voicelab's data folder.
         max_bytes: Limit of the total size; None for no limit.
 
-    Raises:
-        StoreError: The disk fails or is full.
-        RequestInvalid: ``max_bytes`` is below 1.
+    Raises RequestInvalid if ``max_bytes`` is below 1. Methods raise StoreError if the disk fails or is full.
     """
 
     def __init__(self, folder: str | Path | None = None, max_bytes: int | None = DEFAULT_MAX_BYTES) -> None:
@@ -96,7 +94,7 @@ class Cache:
     def get(self, key: str, *, audio: bool = True) -> Take | None:
         """Return a take, or None. With ``audio=False`` its audio is loaded on access.
 
-        Raises DamagedFile (a StoreError) if it was damaged and has been quarantined.
+        Raises DamagedFile (a StoreError) if the take is damaged; later calls return None.
         """
         record = self.run.record(key)
         if record is None or record["line"] != "take" or self.run.lost(record["sound"]):
@@ -104,10 +102,10 @@ class Cache:
         return replace(self.run.take_of(record, audio=audio), cached=True)
 
     def put(self, take: Take, backend: Capabilities | None = None) -> Take:
-        """Store a take and return it. If its key already has a take, return that one instead.
+        """Store a take and return it; if the cache already has a take of its key, return the cached take instead.
 
-        ``backend`` are the capabilities of its backend, which are also stored. Raises StoreError if the take cannot be
-        stored; then no files remain.
+        ``backend`` are the capabilities of the take's backend, to store with it. Raises StoreError if the take cannot be
+        stored.
         """
         if backend is not None and backend.fingerprint not in self._declared:
             self.run.begin([backend])
@@ -139,7 +137,7 @@ class Cache:
         return self.keep(backend.synthesize(call).take(repeat), *notes, backend=backend.capabilities)
 
     def look(self, key: str) -> tuple[Take | None, tuple[str, ...]]:
-        """Return the take of a key, or None and notes for the take that will replace it. Counts a hit or a miss.
+        """Look up a key: return its take, or None and notes for the take that will replace it. Counts a hit or a miss.
 
         Never raises StoreError.
         """
@@ -193,7 +191,7 @@ class Cache:
                     self._budget = min(free, self.max_bytes // _CHECKS_PER_LIMIT)
 
     def _evict(self, limit: int) -> int:
-        """Remove the least recently used files down to the limit; return the remaining bytes."""
+        """If the limit is exceeded, remove the least recently used files down to 90 % of it; return the remaining bytes."""
         files = self.run.files()
         total = sum(file.st_size for file in files.values())
         if total <= limit:

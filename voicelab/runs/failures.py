@@ -38,7 +38,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """Convert an exception; messages of exceptions outside voicelab are redacted."""
+        """Convert an exception; secrets are removed from the messages of other packages' exceptions."""
         fields = error.errors if isinstance(error, RequestInvalid) else ()
         status, request_id = (error.status, error.request_id) if isinstance(error, ServiceError) else (None, None)
         message = str(error) if isinstance(error, VoicelabError) else redact(str(error))
@@ -97,6 +97,6 @@ def redact(text: str) -> str:
 
 
 def error_message(error: BaseException) -> str:
-    """Return the redacted message of an error, with its class for errors outside voicelab."""
+    """Return the redacted message of an error, preceded by its class for other packages' errors."""
     is_voicelab = isinstance(error, VoicelabError) and str(error)
     return redact(str(error) if is_voicelab else f"{type(error).__name__}: {error}")

@@ -76,7 +76,7 @@ class Line(NamedTuple):
 
 
 class RunFolder:
-    """A run on disk. All errors are StoreErrors.
+    """A run on disk. Methods raise only StoreErrors.
 
     ``sessions`` are the environments in which lines were written: versions, hardware, backends.
 
@@ -131,9 +131,9 @@ class RunFolder:
         return []
 
     def record(self, key: str) -> dict[str, Any] | None:
-        """Return the record in the last line of a key, where takes precede failures; None if the key has no line.
+        """Return the record of a key's last take or, without one, of its last failure or voice; None if it has none.
 
-        Raises DamagedFile if the line is damaged; it is ignored from then on.
+        Raises DamagedFile if the line is damaged; the line is ignored from then on.
         """
         if _KEY.fullmatch(key) is None:
             raise StoreError(f"a key must have 64 hexadecimal digits, got {key!r}")
@@ -391,7 +391,7 @@ def header_of(path: Path, line: bytes) -> dict[str, Any]:
 
 
 def is_session(value: object) -> bool:
-    """Validate a session for readers of runs."""
+    """Return whether a value is a valid record of a session."""
     backends = value.get("backends") if isinstance(value, dict) else None
     return isinstance(backends, list) and all(
         isinstance(record, dict) and isinstance(record.get("fingerprint"), str) for record in backends

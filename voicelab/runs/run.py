@@ -36,7 +36,7 @@ class Run:
         sessions: libraries, hardware and backends of each session.
         takes: the takes, whose audio is read on access, in the order of the sweep or table, else in the order of writing.
         labels: labels that the writer gave to each take, such as the cell of a sweep.
-        failures: failed calls that no later take replaces.
+        failures: failed calls of which the run has no take.
         voices: records of voices that were created or fetched.
         notes: damaged lines, as sentences.
     """

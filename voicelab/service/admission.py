@@ -133,7 +133,8 @@ class Admission:
         remaining, seconds = quota - window.requests, math.ceil(window.end - time_s)
         _add_ratelimit_headers("requests", quota, window_s, max(0, remaining - 1), seconds)
         if remaining <= 0:
-            raise HTTPException(429, f"This API key is limited to {rate} requests", {"retry-after": str(seconds)})
+            message = f"The request rate of this API key is limited to {rate}"
+            raise HTTPException(429, message, {"retry-after": str(seconds)})
         return window
 
 

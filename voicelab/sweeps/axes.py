@@ -206,7 +206,7 @@ def _range(name: str, text: str, matched: re.Match[str]) -> tuple[float | int, .
 
 
 def label(value: Any, index: int = 0) -> str:
-    """Label a value of an axis. Numbers and texts label themselves; reference audio is labeled by its index."""
+    """Label a value of an axis: a number or text by itself, reference audio by its position, from 1."""
     if isinstance(value, tuple) and value and isinstance(value[0], ReferenceAudio):
         return f"references {index + 1}"
     return value_label(value)
@@ -221,8 +221,8 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
     """Replace the placeholders of a text by values. Raises RequestInvalid for a placeholder that has no value."""
     for name in template_names(text):
         if name not in values:
-            problem = "is a field of the call: rename it" if is_field(name) else f"has no axis: give {name}=[…]"
-            message = f"{{{name}}} in it {problem}, or write {{{{{name}}}}} for literal braces"
+            problem = "is the name of a field: rename it" if is_field(name) else f"has no axis: pass {name}=[…]"
+            message = f"the placeholder {{{name}}} {problem}, or write {{{{{name}}}}} for literal braces"
             raise RequestInvalid.of("text", message)
     words = {name: label(value) if value != "" else "" for name, value in values.items()}
     return _TEMPLATE.sub(lambda match: match[0][1:-1] if match[1] else words[match[2]], text)
@@ -346,7 +346,7 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
     for row, indices in positions.items():
         if unique.setdefault(indices, row) != row:
             raise RequestInvalid.of(
-                "rows", f"rows must be unique, {row} equals {unique[indices]}; repeats=… repeats takes"
+                "rows", f"rows must be unique, {row} equals {unique[indices]}; for several takes, pass repeats=N"
             )
     return axes, MappingProxyType(positions)
 
@@ -553,7 +553,7 @@ def _call(
     names = template_names(text)
     for axis in axes[width:]:
         if axis.template and axis.name not in names:
-            raise RequestInvalid.of(axis.name, f"the text must have {{{axis.name}}}, got {text!r}")
+            raise RequestInvalid.of(axis.name, f"the text must contain {{{axis.name}}}, got {text!r}")
     filled = _filled(text, {axis.name: values[axis.name] for axis in axes if axis.template})
     return start.replace(knobs, **fields | ({} if filled == text else {"text": filled})), text if names else ""
 

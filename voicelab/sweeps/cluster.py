@@ -366,7 +366,7 @@ class ClusterWorkers(Workers):
             sent.release()
 
     def _judge(self, task: _Task, answer: Future[tuple[str, Take | Exception]]) -> None:
-        """Finish a take, or queue it for another worker."""
+        """Complete the take or let it fail, or queue it for another worker, and update the worker's state."""
         try:
             address, answered = answer.result()
         except CancelledError:
@@ -430,9 +430,9 @@ def workers_for(
             ``dask.distributed.Client`` (which is not imported here).
         backends: the backends of this process by name.
         factories: functions that open each backend in another process.
-        concurrency: number of concurrent takes. The default is 1.5 times the batch size that the backend declares, or 8
-            if it declares none; for several backends, the minimum of these. On a cluster, the default applies to each
-            worker.
+        concurrency: number of concurrent takes. The default is 1.5 times the number of concurrent requests that the backend
+            declares, or 8 if it declares none; for several backends, the minimum of these. On a cluster, the default applies
+            to each worker. For an executor with processes, the default is 8.
 
     Raises RequestInvalid for an unsupported executor, or a backend that cannot be opened in another process.
     """
@@ -455,8 +455,8 @@ def workers_for(
     missing = sorted(name for name in backends if name not in factories)
     if missing:
         message = (
-            f"other processes cannot open the backend {missing[0]!r} by themselves; give a factory for it: a function "
-            "of a module that returns the backend"
+            f"must have a function for the backend {missing[0]!r}, which other processes cannot open by an address; "
+            "the function must be in a module, and return the backend"
         )
         raise RequestInvalid.of("factories", message, type="missing")
     if not cluster:

@@ -181,7 +181,7 @@ def evaluate(
         protocol: protocol whose models are the defaults; results carry its name only if no model was replaced.
         metrics: default: WER, CER, speaker similarity to each row's prompt, and predicted MOS. RTF is always added.
         repeats: takes per item and system.
-        seed: source of the seeds of the repeats.
+        seed: seed from which the seeds of the repeats are drawn.
         recognizer: ASR model that replaces the protocol's; see ``Tools``.
         normalizer: text normalizer that replaces the protocol's.
         encoder: speaker encoder, an object or a name; see ``Tools``.
@@ -224,7 +224,7 @@ def _systems(labs: Mapping[str, Session], prompted: bool) -> tuple[dict[str, Ses
     for name, lab in labs.items():
         if prompted and (reason := lab.capabilities.ignored("references")):
             systems[name] = Session(_OwnVoice(lab), **dict[str, Any](lab.defaults))
-            notes.append(f"{name} did not receive the prompts ({reason}) and spoke with its own voice.")
+            notes.append(f"{name} did not receive the prompts ({reason}) and used its own voice.")
     return systems, notes
 
 
@@ -290,15 +290,15 @@ def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str], list[str]]:
             raise ArgumentError.of("items", f"must have a column {names}, got the columns {', '.join(cells)}")
         raise ArgumentError.of("items", f"must have a text in every row, got none in row {some(textless, _MAX_LISTED)}")
     if len(rows) < 2:
-        raise ArgumentError.of("items", f"must be two or more for confidence intervals, got {len(rows)}")
+        raise ArgumentError.of("items", f"must have two rows or more, for confidence intervals, got {len(rows)}")
     if repeated := sorted({name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else ()):
-        raise ArgumentError.of("items", f"ids must be unique, got more than once: {', '.join(repeated)}")
+        raise ArgumentError.of("items", f"ids must be unique, got {', '.join(repeated)} more than once")
     _check_prompts(rows)
     return rows, ids, [*notes, *([f"Columns that are not used: {', '.join(others)}."] if others else [])]
 
 
 def _check_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Raise RequestInvalid, with all of them, if files of prompts are missing or are not audio."""
+    """Raise RequestInvalid, which names all prompts whose files are missing or are not audio."""
     problems = []
     for number, row in enumerate(rows, start=1):
         path = row.get("references")
@@ -453,7 +453,7 @@ def _result(
         notes.append(f"{count} takes have no value of {reason}.")
     if failed := len(table.failures):
         notes.append(
-            f"{failed} of {len(table.rows)} takes failed and are excluded from the means; the column error states why."
+            f"{failed} of {len(table.rows)} takes failed and are excluded from the means; reasons: the column `error`."
         )
     if "predicted_mos" in headings:
         notes.append(f"Predicted MOS is by {predictor}, {training_domain(tools)}. {PROSODY_NOTE}")

@@ -102,8 +102,8 @@ class KnobFinding:
     """Result for a field or parameter.
 
     ``values`` are the two compared values, and ``takes`` is the total number of takes of both. ``changed`` is the
-    proportion of takes whose samples differ between the values at the same seed or, if seeds are not exact, from
-    identical repeats; None if repeats differ. ``metric`` is the metric with the strongest difference, and ``effect`` is
+    proportion of takes whose samples differ between the values. If seeds are not exact, it is None unless samples differ
+    and all repeats are identical. ``metric`` is the metric with the strongest difference, and ``effect`` is
     that difference. ``p`` is corrected over all tests (Holm), and NaN if there is no variance. ``smallest`` is the
     smallest difference in that metric that is detected with a power of 80 %.
     """
@@ -243,10 +243,10 @@ class FieldProbe:
 def probe_fields(backend: Backend, base: Call) -> list[FieldProbe]:
     """Synthesize one sentence with and without each field, and compare the audio.
 
-    If the backend passes unlisted fields on, it is also sent fields of other servers, and a field that no server has
-    (``UNKNOWN_FIELD``). If the latter is accepted, acceptance of a field does not show that the server knows it. Other
-    fields that are declared as ignored are not sent. "unclear" means that two takes of the same call differ;
-    ``check_knobs`` then tests by repeats. Raises the errors of the backend if the base call fails.
+    If the backend passes unlisted fields on, fields of other servers are sent too, and a field that no server has
+    (``UNKNOWN_FIELD``). If the server accepts the latter, it ignores unknown fields, so that acceptance of a field does not
+    show that it knows the field. Other fields that are declared as ignored are not sent. "unclear" means that two takes of
+    the same call differ; ``check_knobs`` then tests with repeats. Raises the errors of the backend if the base call fails.
     """
     can = backend.capabilities
     start = base.replace(text=PROBE_TEXT, seed=None if can.seed == "none" else 1)
@@ -334,7 +334,7 @@ def _trials(capabilities: Capabilities, base: Call, names: Sequence[str] | None)
     for name in chosen:
         if name not in {trial.name for trial in trials}:
             listed = ", ".join(trial.name for trial in trials)
-            raise ArgumentError.of("names", f"must be among {listed}, got {name!r}")
+            raise ArgumentError.of("names", f"must be one of {listed}, got {name!r}")
     return [trial for trial in trials if trial.name in chosen]
 
 
@@ -434,7 +434,7 @@ def _repeatable(takes: Sequence[Take]) -> bool:
 
 
 def _other_rate(plain: Sequence[Take], turned: Sequence[Take]) -> str:
-    """Describe why the sample rate of pcm audio is not the requested one; "" if it may be."""
+    """Describe why the sample rate of pcm audio cannot be the requested one; "" if it can."""
     lengths = [sum(take.clip().duration for take in takes) for takes in (plain, turned)]
     ratio = max(lengths) / min(lengths)
     if ratio < _OTHER_RATE:

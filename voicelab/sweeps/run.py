@@ -389,7 +389,7 @@ class SweepRun:
         return ended
 
     def _over_budget(self, ahead: Mapping[str, float]) -> bool:
-        """Return whether another take would exceed the requests, characters or cost, or another limit is reached."""
+        """Return whether the next take would exceed the limit of requests, characters or cost, or another is reached."""
         caps = {name: getattr(self._context.budget, name) for name in CAPS}
         budgets = {name: cap - self._spent[name] for name, cap in caps.items() if cap is not None}
         return any(ahead[name] > rest if name in ahead else rest <= 0.0 for name, rest in budgets.items())

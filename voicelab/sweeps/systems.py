@@ -42,12 +42,12 @@ def compare_systems(
         texts: the texts, or a mapping from labels to texts.
         metrics: metrics of ``frame()``, as for ``vl.measure``.
         repeats: takes per text and system.
-        seed: source of the seeds of the repeats, for systems that support seeds.
+        seed: seed from which the seeds of the repeats are drawn, for systems that support seeds.
         cache: cache of the takes; default: the cache in voicelab's data folder.
         **labs: the systems by name, each with its own voice and defaults; the first is the baseline.
 
     Returns:
-        A table with the key columns ``text``, ``system`` and ``repeat``; all takes have the same loudness.
+        A table with the key columns ``text``, ``system`` and ``repeat``. The takes of each pair are loudness-matched.
 
     Raises:
         ArgumentError: there are fewer than two systems, or metrics are invalid (see ``vl.measure``). Raised before
@@ -69,7 +69,7 @@ def compare_systems(
 
 
 def systems_table(table: TakeTable, metrics: Sequence[str | Metric]) -> TakeTable:
-    """Convert the table of a sweep over ``backend`` to a comparison of systems at equal loudness."""
+    """Convert the table of a sweep over ``backend`` to a loudness-matched comparison of systems."""
     return replace(table.rename(backend=SYSTEM), metrics=tuple(metrics), matched=True)
 
 
@@ -127,7 +127,7 @@ def system_scores(frame: pd.DataFrame, metric: str, *, samples: Sequence[str] = 
 
 
 def _mean(values: pd.Series[Any]) -> tuple[Estimate, float]:
-    """Estimate the mean over one kind of samples or two crossed kinds, and the p-value for a mean of 0."""
+    """Estimate the mean with one random factor or two crossed ones (the index levels), and the p-value of a mean of 0."""
     from scipy.stats import ttest_1samp
 
     numbers = values.to_numpy(float)

@@ -24,9 +24,8 @@ CONCURRENCY: Final = 8
 
 
 Factory = Callable[[], Backend]
-"""Function that opens a backend in another process. It must be picklable, hashable, and equal for the same backend.
-
-For example, a module-level function, or a frozen dataclass with ``__call__``.
+"""Function that opens a backend in another process. It must be picklable, hashable, and equal for the same backend, as are
+module-level functions, and frozen dataclasses with ``__call__``.
 """
 
 
@@ -155,7 +154,7 @@ def _let_fail(future: Future[Take]) -> None:
 
 
 def under_way(backends: Mapping[str, Backend]) -> int:
-    """Choose the number of concurrent takes: 1.5 times the backend's concurrency, so that the backend never idles."""
+    """Return the default number of concurrent takes: 1.5 times that of the backend, so that the backend never idles."""
     limits = [backend.capabilities.at_once for backend in backends.values()]
     return min(at_once + at_once // 2 if at_once else CONCURRENCY for at_once in limits)
 

@@ -106,7 +106,7 @@ def filter_cards(cards: Iterable[TakeCard], where: str) -> list[TakeCard]:
             continue
         name, value = matched["name"], matched["value"].strip()
         if not value:
-            message = f"a value must follow the sign, as in temperature>0.5, got {term!r}"
+            message = f"a value must follow the operator, as in temperature>0.5, got {term!r}"
             raise RequestInvalid.of("filter", message)
         if cards and not any(card.value(name) is not None for card in cards):
             names = ", ".join(dict.fromkeys([*map(short_name, cards[0].labels), *cards[0].figures, "state"]))
@@ -119,7 +119,7 @@ def filter_cards(cards: Iterable[TakeCard], where: str) -> list[TakeCard]:
 def sort_cards(
     cards: Iterable[TakeCard], by: str = "", *, descending: bool = False, pinned: Iterable[int] = ()
 ) -> list[TakeCard]:
-    """Sort cards by a column or metric, and by id for ties and ``by=""``.
+    """Sort cards by a column or metric; ties, and all cards if ``by`` is "", are in the order of their ids.
 
     Pinned cards come first; cards without a value come last.
     """

@@ -1,4 +1,4 @@
-"""TakeTables of files, which are run folders, or recordings from patterns, folders, tables and webMUSHRA tests."""
+"""Tables of takes from files: run folders, and recordings from patterns, folders, tables and webMUSHRA tests."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def collect(
         **options: ``jobs`` and ``tools`` of ``vl.measure``.
 
     Returns:
-        A table with the key columns ``item``, your own, ``system`` and ``repeat``. Each pair is measured and played at one
-        loudness (before matching: ``file_loudness``, LUFS). ``notes`` name unusual files, ``excluded`` those not collected.
+        A table with the key columns ``item``, your own, ``system`` and ``repeat``. The clips of a pair are loudness-matched
+        (before: ``file_loudness``, LUFS). ``notes`` name unusual files, ``excluded`` lists those that are not collected.
 
     Raises:
         StoreError, AudioError: files cannot be read or are damaged; an AudioError's ``files`` has all of them.
@@ -171,7 +171,7 @@ def _renamed(name: str, reserved: Iterable[str]) -> str:
 
 
 def _key_columns(recordings: Sequence[Recording], keys: Sequence[str] | None, notes: list[str]) -> list[str]:
-    """Return the key columns other than ``item``; add a note if they are inferred from the values of a table."""
+    """Return the key columns other than ``item`` and ``system``; add a note if they are inferred from a table's values."""
     columns = list(dict.fromkeys(name for recording in recordings for name in recording.columns))
     repeat = [REPEAT] * (REPEAT in columns)
     if keys is not None:
@@ -180,8 +180,8 @@ def _key_columns(recordings: Sequence[Recording], keys: Sequence[str] | None, no
         for name in names:
             if name not in columns:
                 typed = name.removeprefix(_PREFIX)
-                near = suggestion(typed, columns) or f"; there are {', '.join(columns) or 'none'}"
-                raise ArgumentError.of("keys", f"must be columns, got {typed!r}{near}")
+                near = suggestion(typed, columns) or f"; the columns are {', '.join(columns) or 'none'}"
+                raise ArgumentError.of("keys", f"must be columns of the source, got {typed!r}{near}")
         return list(dict.fromkeys([*names, *repeat]))
     fields = {name for recording in recordings for name in recording.fields}
     names = [name for name in columns if name in fields or name == REPEAT]
@@ -225,7 +225,7 @@ def _group(recordings: Iterable[Recording], names: Sequence[str]) -> _Groups:
 def _exclude_incomplete(
     groups: _Groups, names: Sequence[str], systems: Sequence[str], missing: str, notes: list[str]
 ) -> list[Mapping[str, Any]]:
-    """Exclude groups that lack a system, with a note; order the recordings of the remaining groups by system.
+    """Exclude groups without a recording of each system, with a note; order the remaining groups by system.
 
     Returns the excluded recordings.
     """
@@ -233,29 +233,29 @@ def _exclude_incomplete(
     lacking = {
         key: absent for key, group in by_system.items() if (absent := [name for name in systems if name not in group])
     }
-    listed = some([f"{', '.join(key)} (not by {', '.join(absent)})" for key, absent in lacking.items()], _MAX_LISTED)
+    listed = some([f"{', '.join(key)} (not in {', '.join(absent)})" for key, absent in lacking.items()], _MAX_LISTED)
     if lacking and missing == "refuse":
-        raise ArgumentError.of("missing", f"every system must have every item, got {listed}")
+        raise ArgumentError.of("missing", f"every system must have every item, got incomplete items: {listed}")
     if len(lacking) == len(groups):
         if not groups:
             raise ArgumentError.of("source", "; ".join(["must have readable recordings, got none", *notes]))
         by = f" with the same {', '.join(names)}" if names else ""
         advice = f"keys=… chooses which columns pair recordings, now {', '.join([ITEM, *names])}" if names else ""
         advice = advice or 'give items the same names, give a table, or name a single system: {"NAME": source}'
-        message = f"every system must have a recording of an item{by}, got {listed}; {advice}."
+        message = f"at least one item must have recordings of all systems{by}, got {listed}; {advice}."
         raise ArgumentError.of("source", " ".join([message, *notes]))
     for key in groups.keys() - lacking.keys():
         groups[key] = [by_system[key][name] for name in systems]
     for key in lacking:
         del groups[key]
     more = f" ({_ALL_EXCLUDED})" if len(lacking) > _MAX_LISTED else ""
-    notes += [f"Excluded, since a system lacks it: {listed}{more}."] if lacking else []
+    notes += [f"Items excluded because a system lacks them: {listed}{more}."] if lacking else []
     return [
         {
             **dict(zip([ITEM, *names], key, strict=True)),
             SYSTEM: recording.system,
             "file": recording.name,
-            "reason": f"not by {', '.join(absent)}",
+            "reason": f"the item is not in {', '.join(absent)}",
         }
         for key, absent in lacking.items()
         for recording in by_system[key].values()
@@ -410,7 +410,7 @@ def _note_oddities(groups: _Groups) -> list[str]:
             files.setdefault((recording.system, note.partition(":")[0].rstrip(".")), []).append(_take(recording).source)
     more = ' (all by frame(also=["source", "notes"]))'
     notes = [
-        f"{system}: {len(listed)} recording{'s' * (len(listed) > 1)} noted, {note[0].lower()}{note[1:]}: "
+        f'{system}: note on {len(listed)} recording{"s" * (len(listed) > 1)}, "{note}": '
         f"{some(listed, _MAX_LISTED)}{more * (len(listed) > _MAX_LISTED)}."
         for (system, note), listed in files.items()
         if not note.startswith("Its text")
@@ -426,7 +426,7 @@ def _note_oddities(groups: _Groups) -> list[str]:
     if medians and max(medians.values()) - min(medians.values()) > _NOTED_DIFFERENCE_DB:
         listed = ", ".join(f"{system} {level:.1f} LUFS" for system, level in medians.items())
         notes.append(
-            f"The files differ in loudness, which is matched in each pair (medians; column {FILE_LOUDNESS}): {listed}."
+            f"The files differ in loudness, which is matched in each pair; medians (column {FILE_LOUDNESS}): {listed}."
         )
     if len(set(chain.from_iterable(rates.values()))) > 1:
         listed = ", ".join(f"{system} {'/'.join(map(str, sorted(values)))} Hz" for system, values in rates.items())

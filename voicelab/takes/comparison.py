@@ -1,4 +1,4 @@
-"""Comparison of clips of one text at one loudness: word alignment, contours, differences and measurements."""
+"""Comparison of loudness-matched clips of one text: word alignment, contours, differences and measurements."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DYNAMIC_DB = 40.0
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Shown):
-    """Clips by name, in order. ``matched`` has the clips at one loudness, with their gains."""
+    """Clips by name, in order. ``matched`` has the loudness-matched clips, with their gains."""
 
     clips: Mapping[str, Clip] = field(repr=False)
 
@@ -98,7 +98,7 @@ class Comparison(Shown):
 
     @cached_property
     def contours(self) -> Mapping[str, ContourDifference]:
-        """Differences in pitch and level of each other clip from the first, at the same word, by name.
+        """Differences in F0 and level of each other clip from the first, at aligned times, by name.
 
         Short F0 jumps, such as octave errors, are excluded: see ``stable_f0``.
         """
@@ -165,7 +165,7 @@ def compare(*clips: Clip | Mapping[str, Clip] | Sequence[Clip], **keywords: Clip
 
     ``vl.compare({"take 1": a, "take 2": b})`` allows names that are not identifiers.
 
-    Raises ArgumentError for fewer than 2 or more than 8 clips, or another type than Clip.
+    Raises ArgumentError for fewer than 2 or more than 8 clips, repeated names, or a value that is not a Clip.
     """
     plain: list[Any] = []
     for item in clips:
@@ -246,7 +246,7 @@ def _by_time(first: Clip, second: Clip, reason: str) -> Alignment:
 
 
 def _rising(pairs: _Floats, ends: tuple[float, float]) -> tuple[_Floats, _Floats]:
-    """Add the clips' ends to pairs, and make both sides strictly increasing, so that the inverse is defined."""
+    """Add the start and the ends of the clips, and drop pairs so that both columns increase strictly, by 1 ms or more."""
     path = np.vstack([(0.0, 0.0), pairs, ends])
     increasing = [path[0]]
     for pair in path[1:-1]:
@@ -261,7 +261,7 @@ def _rising(pairs: _Floats, ends: tuple[float, float]) -> tuple[_Floats, _Floats
 class ContourDifference:
     """Difference of a clip from a reference: ``times`` in seconds of the reference, (frames,), every 10 ms.
 
-    ``f0`` is in semitones, and NaN unless both frames are voiced. ``energy`` is in dB, for levels down to 40 dB below
+    ``f0`` is in semitones, and NaN unless both frames are voiced. ``energy`` is in dB; levels are limited to 40 dB below
     each clip's maximum.
     """
 

@@ -43,7 +43,7 @@ _MAX_CHARACTERS: Final = 60
 
 def _check_others(table: Path, others: Sequence[str]) -> None:
     if others:
-        message = "must be new or have an earlier export of the same takes, got others in"
+        message = "must be new or have an earlier export of the same takes, got other rows in"
         listed = some([shortened(other, _MAX_CHARACTERS) for other in others], _MAX_LISTED, "; ")
         raise StoreError(f"{table.parent} {message} {table.name}: {listed}; export to a new folder")
 
@@ -76,8 +76,8 @@ def _as_read(csv: bytes) -> pd.DataFrame:
 def write_files(folder: Path, frame: pd.DataFrame, rows: Sequence[TakeRow], *, replace: bool = False) -> Path:
     """Write the audio of takes as received, and ``frame`` with an additional column ``file`` as ``takes.csv``.
 
-    Sounds of an earlier export that are not written again are removed. Raises StoreError, also if the folder has other
-    takes, unless ``replace`` is set.
+    Audio files of an earlier export that are not written again are removed. Raises StoreError if a file cannot be written
+    or, unless ``replace`` is set, if the folder has other takes.
     """
     table = folder / "takes.csv"
     records = read_table(table).to_dict("records") if table.is_file() else []
@@ -155,7 +155,8 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
         takes.append(take)
         records.append(record | {"file_name": file})
     if not takes:
-        raise ArgumentError.of("takes", f"must have one or more for layout {layout!r}, got {len(rows)} failed")
+        message = f"must be one or more for layout {layout!r}, got none ({len(rows)} failed)"
+        raise ArgumentError.of("takes", message)
     tables = _tables(layout, records)
     first = next(name for name in (*tables, "takes.csv") if "/" not in name)
     if layout != "audiofolder":  # the other layouts cannot store items, systems and further columns
@@ -196,7 +197,7 @@ def _speaker(record: Mapping[str, Any]) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Replace blanks, slashes and the like in a file name."""
+    """Replace characters of a file name other than letters, digits, ``.``, ``-`` and ``_``, such as spaces and slashes."""
     return re.sub(r"[^\w.-]+", "_", name) or "_"
 
 

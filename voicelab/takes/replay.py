@@ -41,7 +41,8 @@ _SEED_TEXT: Final = "The birch canoe slid on the smooth planks."
 class Tolerance:
     """Tolerance of a take: duration in seconds, level in dB, pitch in cents, mel spectra in dB.
 
-    The first three are those of ``voicelab.audio.analysis.digest``; ``mel_db`` bounds ``TakeComparison.mel``.
+    The digests of both clips (``voicelab.audio.analysis.digest``) must agree within these values, and ``mel_db`` also
+    limits ``TakeComparison.mel``.
     """
 
     seconds: float = 0.05
@@ -186,8 +187,8 @@ def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> Ta
 def check_seed_claim(backend: Backend, *, call: Call | None = None) -> SeedCheck:
     """Verify the declared seed support of a backend by synthesizing ``call`` twice, and once with another seed.
 
-    Support is exact if both takes of a seed are equal, best-effort if they are within the Tolerance, and none if another seed
-    gives equal audio. Caches are bypassed. Raises the errors of the backend.
+    Support is exact if both takes of a seed are equal, best-effort if they agree within the Tolerance, and none if they
+    differ more or if another seed gives equal audio. Caches are bypassed. Raises the errors of the backend.
     """
     while isinstance(backend, CachedBackend):
         backend = backend.backend

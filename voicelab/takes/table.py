@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Measures = Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]]
-"""Metric of all clips at once; returns a mapping of measurements for each."""
+"""Function that measures all clips at once; it returns a mapping of measurements for each clip."""
 
 _ITEMS: Final = ("item", "text")
 
@@ -48,7 +48,7 @@ class TakeTable(Shown, metaclass=Guided):
             of recordings; ``repeat`` last.
         rows: takes, failures, and takes that are not synthesized yet.
         metrics: metrics of ``frame()`` without arguments.
-        matched: whether the clips of a pair, one of each ``system``, are measured and played at one loudness.
+        matched: whether the clips of a pair, one of each ``system``, are loudness-matched for measurements and playback.
         notes: remarks on the takes, as sentences.
         excluded: a mapping for every excluded recording, which includes the ``reason``.
         state: how the sweep ended: done, cancelled, over budget or failed; running or paused.
@@ -111,7 +111,7 @@ class TakeTable(Shown, metaclass=Guided):
             if column.name in (name, name.replace("__", "."), field_name(name)):
                 return column
         titles = [column.title for column in self.columns]
-        near = suggestion(name, titles) or f"; there are {', '.join(titles) or 'none'}"
+        near = suggestion(name, titles) or f"; the key columns are {', '.join(titles) or 'none'}"
         raise ArgumentError.of(argument, f"must be a key column, got {name!r}{near}")
 
     def select(self, **where: object) -> TakeTable:
@@ -149,23 +149,23 @@ class TakeTable(Shown, metaclass=Guided):
         return replace(self, columns=columns, rows=tuple(row.rename(names) for row in self.rows))
 
     def clip(self, **where: object) -> Clip:
-        """Return the clip of one take, by default of its first repeat.
+        """Return the clip of the take with these values or labels, by default of the first repeat.
 
-        Raises NotFound if there is no such take, ArgumentError for several takes or an unknown column.
+        Raises NotFound if no take has them, ArgumentError if several takes have them, or for an unknown column.
         """
         chosen = self.select(**where)
         rows = [row for row in chosen.rows if row.take is not None]
         if REPEAT not in where:
             rows = [row for row in rows if row.labels[REPEAT] == rows[0].labels[REPEAT]]
         if not rows:
-            raise NotFound(f"no take has these values; there are {self._listed()}")
+            raise NotFound(f"no take has these values; the table has {self._listed()}")
         if len(rows) > 1:
             names = ", ".join(column.title for column in chosen.columns if len(column) > 1 and column.name != REPEAT)
             raise ArgumentError.of("where", f"must select one take, got {len(rows)}; also specify {names}")
         return self.clip_of(rows[0])
 
     def clips(self, item: str | int | None = None, *, over: str | None = None, **where: object) -> Mapping[str, Clip]:
-        """Return the clips of one pair by the labels of the compared column, at one loudness if the table is matched.
+        """Return the clips of a pair, keyed by the labels of the compared column; loudness-matched if the table is.
 
         Args:
             item: label, value or index of the item or text; the first one by default.
@@ -196,19 +196,19 @@ class TakeTable(Shown, metaclass=Guided):
             raise ArgumentError.of("where", f"must select one pair, got {len(pairs)}; also specify {names}")
         pair = next(iter(pairs.values()), {})
         if missing := [label for label in levels if label not in pair]:
-            raise NotFound(f"no take of {', '.join(missing)} has these values; there are {self._listed()}")
+            raise NotFound(f"no take of {', '.join(missing)} has these values; the table has {self._listed()}")
         clips = {label: row.take.clip() for label, row in pair.items() if row.take is not None}
         return match_loudness(clips).clips if self.matched else clips
 
     def compare(self, item: str | int | None = None, *, over: str | None = None, **where: object) -> Comparison:
-        """Compare the takes of one pair side by side, at the same word; takes the arguments of ``clips``."""
+        """Compare the takes of one pair, aligned by words; arguments and errors are those of ``clips``."""
         return Comparison(self.clips(item, over=over, **where))
 
     def paired(self, over: str) -> dict[str, dict[str, TakeRow]]:
-        """Pair takes that have the same values of all key columns but ``over``.
+        """Pair takes that have the same values in all key columns except ``over``.
 
-        Returns the takes by pair and label of ``over``. Raises ArgumentError, which names both takes, if two takes have the
-        same values of all key columns.
+        Returns the rows by name of the pair and label of ``over``. Raises ArgumentError, which names both takes, if two takes
+        have the same values in all key columns.
         """
         column = self.column(over)
         groups: dict[str, dict[str, TakeRow]] = {}
@@ -298,7 +298,7 @@ class TakeTable(Shown, metaclass=Guided):
         """
         axes, blocks = self.factors(over)
         if not axes:
-            raise ArgumentError.of("over", f"a key column must have two values or more; there are {self._listed()}")
+            raise ArgumentError.of("over", f"a key column must have two values or more, got {self._listed()}")
         chosen = self._chosen(metrics)
         names = _names(chosen)
         totals = ["words"] if _POOLED & {*names} and "words" not in names else []
@@ -368,7 +368,7 @@ class TakeTable(Shown, metaclass=Guided):
             undefined = frame.loc[frame[column] == level, "undefined"] if "undefined" in frame else ()
             reasons = [text for cell in undefined for text in str(cell).split("; ") if text.startswith(f"{name}: ")]
             reason = f" ({reasons[0].removeprefix(f'{name}: ')})" if reasons else ""
-            notes.append(f"{name} is not tested: {level} has {counts[name].min()} values, of 2 required{reason}.")
+            notes.append(f"{name} is not tested: {level} has {counts[name].min()} of the 2 required values{reason}.")
         if self.matched and "loudness" in names:
             notes.append("loudness is measured after it was matched, so its test does not compare the original levels.")
         return notes
@@ -398,7 +398,7 @@ class TakeTable(Shown, metaclass=Guided):
         pairs = self.paired(column.name)
         levels = [label for label in column.labels if any(label in pair for pair in pairs.values())]
         if len(levels) < 2 and kind != "MOS":
-            problem = f"must be a key column with two values or more, {column.title} has {', '.join(levels) or 'none'}"
+            problem = f"must be a key column with two values or more; {column.title} has {', '.join(levels) or 'none'}"
             raise ArgumentError.of("over", problem)
         items = {
             pair_name: {label: row.take.clip() for label, row in pair.items() if row.take is not None}
@@ -489,7 +489,7 @@ class TakeTable(Shown, metaclass=Guided):
             if group.unmatched is None:  # matched in other processes, or not yet
                 _matched(group)
             unmatched += [f"{system} {name} ({reason})" for system, reason in (group.unmatched or {}).items()]
-        return f"at one loudness, except {'; '.join(unmatched)}" if unmatched else "at one loudness"
+        return f"loudness-matched, except {'; '.join(unmatched)}" if unmatched else "loudness-matched"
 
     def _chosen(self, metrics: str | Metric | Sequence[str | Metric] | None) -> tuple[str | Metric, ...]:
         return (metrics,) if isinstance(metrics, str | Metric) else tuple(metrics or self.metrics)

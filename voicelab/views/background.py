@@ -1,6 +1,6 @@
 """Background work of panels: a thread with error handling, a debouncer, streamed synthesis, and its interruption.
 
-The threads of panels get no KeyboardInterrupt, so an interrupt of the kernel stops them by ``interruptible``.
+The threads of panels receive no KeyboardInterrupt; ``interruptible`` stops them when the kernel is interrupted.
 
 This module imports no widgets, so that tests can use it without a page.
 """

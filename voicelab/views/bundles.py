@@ -399,7 +399,7 @@ def error_bundle(error: VoicelabError) -> dict[str, str]:
 
 
 def effects_bundle(effects: Effects) -> dict[str, str]:
-    """Return the effects of axes on metrics, significant ones on top: a table, a forest plot and notes."""
+    """Return the effects of axes on metrics, significant effects first: a table, a forest plot and notes."""
     from matplotlib.figure import Figure
 
     selection = effects.sorted[effects.sorted["verdict"] != NO_DIFFERENCE]
@@ -429,7 +429,7 @@ def effects_bundle(effects: Effects) -> dict[str, str]:
 
 
 def _effects_table(effects: Effects) -> str:
-    """Return a row per metric and axis; panels turn names with ``data-pick`` into buttons."""
+    """Return an HTML table with a row per metric and axis; panels turn names with ``data-pick`` into buttons."""
     rows = []
     for name, axis, does, numbers, verdict in effects.rows():
         label = escape(metric_label(name, METRICS[name].unit if name in METRICS else ""))
@@ -443,7 +443,7 @@ def _effects_table(effects: Effects) -> str:
 
 
 def error_html(error: Exception, label: Callable[[str], str] = str) -> str:
-    """Return an error as HTML for a panel: fields, by their labels, and their problems, without a traceback."""
+    """Return an error as HTML for a panel, without a traceback: the label of each invalid field, and its problem."""
     if isinstance(error, RequestInvalid):
         lines = [f"<b>{escape(label(item.field))}</b>: {escape(item.msg)}" for item in error.errors]
     else:

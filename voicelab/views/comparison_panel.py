@@ -196,7 +196,7 @@ def _spectrogram(clip: Clip) -> np.ndarray[Any, np.dtype[np.uint8]]:
 def comparison_bundle(comparison: Comparison, tables: list[dict[str, Any]] | None = None) -> dict[str, str]:
     """Return the static outputs of a comparison: players, contours, tables and text.
 
-    Where scripts may run, a player started while another plays takes over at the same word.
+    Where scripts may run, starting a player while another plays stops the other and continues at its word.
     """
     text = repr(comparison)
     picture = _contours(comparison)

@@ -1,6 +1,6 @@
 """Common base of panels: controls, styles, background tasks with error display, and the output of a saved notebook.
 
-ipywidgets arranges the controls, and anywidget renders the others; static/look.css styles the controls of both alike.
+ipywidgets renders standard controls, and anywidget all other widgets; static/look.css styles the controls of both alike.
 
 For a trusted widget without a kernel JupyterLab shows an error instead of the widget's other representations. Therefore
 a panel displays a second output with its audio and figures. CSS in that output hides it while the panel is live, and
@@ -184,7 +184,7 @@ class Ending:
 class SavedOutput(Ending):
     """Mixin for widgets with a static output in the saved notebook; list it before the widget class.
 
-    ``about`` describes the widget, completing "X: …".
+    ``about`` describes the widget in its text output, after its repr.
     """
 
     about: ClassVar[str]

@@ -229,7 +229,7 @@ class Player(SavedOutput, PageWidget):
         self.update_saved_output()
 
     def play(self, start_s: float | None = None) -> None:
-        """Play on the page, from ``start_s`` or where playback stopped. Browsers allow it after a first click or key."""
+        """Play on the page, from ``start_s`` or where playback stopped. Browsers allow it after a click or a key."""
         self._control("play", start_s)
 
     def pause(self) -> None:

@@ -177,7 +177,7 @@ def use_ink(*axes: Axes, label_size: float | None = None) -> None:
 
 @contextmanager
 def plot_style(style: str | Mapping[str, Any] | None, *, activate: bool) -> Iterator[None]:
-    """Apply "paper", a matplotlib style, or rcParams; None and "notebook" set none. Raises RequestInvalid.
+    """Apply "paper", a matplotlib style, or rcParams; None and "notebook" change nothing. Raises RequestInvalid.
 
     With ``activate`` the backend is initialized first, since it sets rcParams (such as "interactive" in Jupyter, without
     which no figure is shown) that must persist.

@@ -347,7 +347,7 @@ class SweepPanel(SavedOutput, Panel):
 
     @functools.cached_property
     def takes(self) -> ResultPanel:
-        """The panel of the takes, created for the first run, since it has more widgets than all the rest."""
+        """The panel of the takes, created at the first run, since it has most of the widgets."""
         takes = ResultPanel(self._planned, metrics=self._metrics, tabs=self._tabs)
         takes.owner = self
         self.children = (*self.children, takes)

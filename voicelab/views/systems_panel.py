@@ -128,12 +128,12 @@ class SystemsPanel(SweepPanel):
         self._options: dict[str, Any] = {"repeats": repeats, "seed": seed, "cache": cache}
         self._labs, self._measured = labs, tuple(metrics)
         check_measuring(self._measured)
-        tab = ("Measuring all takes at one loudness…", table_bundle)
+        tab = ("Matching the loudness of all takes and measuring them…", table_bundle)
         sweep = sweep_of(next(iter(labs.values())), texts, labs=labs, fields={}, **self._options)
         super().__init__(sweep, tabs={"Systems": tab})
 
     def new_form(self, sweep: Sweep) -> TextsForm:
-        """Return the form of systems, with the texts of a sweep."""
+        """Return the form to choose systems and texts, filled in with the texts of a sweep."""
         texts = next(axis.values for axis in sweep.axes if axis.name == "text")
         return _SystemsForm(self._labs, texts, self._form_changed, **self._options)
 

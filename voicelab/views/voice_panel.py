@@ -184,7 +184,7 @@ class VoiceDraft:
         if self.recordings and not used:
             raise RequestInvalid.of("voices", "none of the recordings can be used")
         if len(used) > MAX_FILES:
-            raise RequestInvalid.of("voices", f"must be at most {MAX_FILES} recordings, got {len(used)}")
+            raise RequestInvalid.of("voices", f"must have at most {MAX_FILES} recordings, got {len(used)}")
         VoiceCreate.build(title=title, voices=tuple(recording.data for recording in used), visibility="private")
 
     def create(self, title: str, **fields: Any) -> VoiceModel:
