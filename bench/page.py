@@ -97,7 +97,8 @@ _LABELS = {
     "refused p95": "time to rejection, p95",
     "refused last": "time to the last rejection",
     "first audio p50": "time to first audio, p50",
-    "first audio last": "time to the last first audio",
+    "first audio last": "time to first audio, maximum",
+    "here": "voicelab",
     "first audio low": "time to first audio, latency low",
     "first audio balanced": "time to first audio, latency balanced",
     "first audio normal": "time to first audio, latency normal",
@@ -118,8 +119,8 @@ _LABELS = {
     "frame while 1000 scroll as list": "frame time while 1,000 takes scroll, list",
     "slowest of 20 frames as facets": "slowest of 20 frames, facets",
     "slowest of 20 frames as list": "slowest of 20 frames, list",
-    "our part of a frame as facets": "voicelab's share of a frame, facets",
-    "our part of a frame as list": "voicelab's share of a frame, list",
+    "our part of a frame as facets": "frame time of voicelab's scripts, facets",
+    "our part of a frame as list": "frame time of voicelab's scripts, list",
 }
 """Labels of figures whose key in the results is not a term."""
 _GOAL = re.compile(r"(.*?)(?:, (s|MiB))?, (at most|at least)")
@@ -260,6 +261,7 @@ def _words(name: str) -> str:
     kind, _, base = last.partition(" ")
     if kind not in _ENDS:
         kind, base = "", last
+    head = ": ".join(_LABELS.get(word, word) for word in head.split(": "))
     return f"{head}{separator}{_LABELS.get(base, base)}{_ENDS.get(kind, '')}"
 
 

@@ -138,7 +138,7 @@ def test_single_responses_and_single_listener_have_the_binomial_test() -> None:
     assert each.notes == ("a against b: one item, so the result does not generalize to new items.",)
     alone = analyze(test, choices([[True] * 8 + [False]]))
     assert alone.tests["a", "b"] == binomial(8, 9)
-    assert alone.notes == ("a against b: one listener, whose responses alone are tested.",)
+    assert alone.notes == ("a against b: one listener, so the result does not generalize to others.",)
 
 
 def comparisons(means: Sequence[int], items: int = 20) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """Word times of a text in its audio, from forced alignment by pocketsphinx (English) or from Whisper (other languages).
 
 With pocketsphinx each word gets the interval that fits it best and a log likelihood per 10 ms frame, relative to the best
-phone sequence: about -1 for words that are in the audio, about -5 for others. Accuracy in rejecting wrong transcripts:
-docs/decisions/09-cloned-and-kept-voices.md.
+phone sequence: about -1 for words that are in the audio, and about -5 for words that are not. The accuracy in rejecting
+wrong transcripts is in docs/decisions/09-cloned-and-kept-voices.md.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Aligner:
         return Words(_word_times(tokens, spans, duration_s), duration_s, likelihood, source)
 
     def _segments(self, words: list[str], audio: npt.NDArray[np.int16]) -> list[_AlignedWord]:
-        """Align all words; an empty list when the alignment fails."""
+        """Align all words; return an empty list if the alignment fails."""
         self._decoder.set_align_text(" ".join(words))
         decode(self._decoder, audio)
         if self._decoder.hyp() is None:
@@ -180,7 +180,7 @@ def align_words(clip: Clip, text: str | None = None, by: str | WordRecognizer | 
     """
     text = said(text) if text else clip.take.call.said if clip.take is not None else ""
     if not text.strip():
-        raise ArgumentError.of("text", "required: the text spoken in the clip")
+        raise ArgumentError.of("text", "is required, because the clip does not state its text")
     unlisted: ArgumentError | None = None
     if by == "pocketsphinx" or (by is None and language_of(text) == "en"):
         aligner = default_aligner()
@@ -244,7 +244,7 @@ def _comparable(text: str) -> str:
 
 @cache
 def default_aligner() -> Aligner | None:
-    """Load the process-wide aligner; None without the extra ``recognition``."""
+    """Load the process-wide aligner; return None without the extra ``recognition``."""
     try:
         return Aligner()
     except ImportError:

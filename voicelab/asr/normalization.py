@@ -57,12 +57,12 @@ def split_words(text: str) -> list[str]:
 
 
 def has_digits(words: list[str]) -> bool:
-    """Test for numerals of any script."""
+    """Return whether a word has a digit of any script."""
     return any(unicodedata.category(char)[0] == "N" for word in words for char in word)
 
 
 def language_of(text: str) -> str:
-    """Choose the language of a text's rules: "zh" if it has a Chinese character, "en" if all letters are ASCII, else ""."""
+    """Choose the rules for a text: "zh" if it has a Chinese character, "en" if all letters are ASCII, else ""."""
     text = unicodedata.normalize("NFKC", text)
     if HAN.search(text):
         return "zh"

@@ -47,7 +47,7 @@ class Recognizer(Protocol):
     """Protocol for speech recognizers."""
 
     def recognise(self, samples: Samples, rate: int) -> str:
-        """Transcribe mono ``samples`` in [-1, 1] at ``rate`` Hz; "" when no word is recognized."""
+        """Transcribe mono ``samples`` in [-1, 1] at ``rate`` Hz; return "" if no word is recognized."""
         ...
 
 
@@ -236,7 +236,7 @@ def full_name(name: str) -> str:
 
 
 def default_recognizer(*, fetch: bool = True) -> Recognizer | None:
-    """Load the recognizer of ``VOICELAB_RECOGNIZER``, by default Whisper base; None for ``none``.
+    """Load the recognizer of ``VOICELAB_RECOGNIZER``, by default Whisper base; return None for ``none``.
 
     Raises the same errors as ``recognizer_by_name``.
     """

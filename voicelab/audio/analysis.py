@@ -1,7 +1,7 @@
 """Acoustic analysis of a clip: pitch, energy, spectrogram, mel spectrogram, and a digest.
 
-Definitions and values are those of librosa, reimplemented in NumPy because librosa takes longer to import than synthesis
-takes, and 230 MB of disk (numba, scikit-learn).
+Definitions and values are those of librosa, reimplemented in NumPy because importing librosa takes longer than synthesis, and
+its dependencies (numba, scikit-learn) need 230 MB of disk.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def _yin(samples: _Floats, fmin: float, fmax: float, frame: int, hop: int) -> _F
 def _pyin(samples: _Floats, fmin: float, fmax: float, frame: int, hop: int) -> _Floats:
     """Track the pitch by pYIN (Mauch & Dixon 2014), NaN in unvoiced frames; equal to ``librosa.pyin``.
 
-    Each dip of a frame's difference function is a candidate. Its probability is that of the thresholds above it (a beta
-    distribution), of which earlier dips take most.
+    Each dip of a frame's difference function is a candidate. The probability of each threshold (a beta distribution) is
+    divided among the dips below the threshold; earlier dips get larger shares.
     """
     min_lag = int(_F0_RATE / fmax)
     bins = int(np.floor(12 * _BINS_PER_SEMITONE * np.log2(fmax / fmin))) + 1
@@ -237,7 +237,7 @@ def _troughs(dips: _Floats) -> npt.NDArray[np.bool_]:
 
 
 def _shifts(dips: _Floats) -> _Floats:
-    """Interpolate minima by a parabola; no shift where the minimum is not between the neighbors."""
+    """Return the offset of the minimum of a parabola from each lag; 0 if it is not between the neighboring lags."""
     shifts = np.zeros(dips.shape)
     curve, slope = dips[:, 2:] + dips[:, :-2] - 2.0 * dips[:, 1:-1], (dips[:, 2:] - dips[:, :-2]) / 2.0
     np.divide(-slope, curve, out=shifts[:, 1:-1], where=np.abs(slope) < np.abs(curve))

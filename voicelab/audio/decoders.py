@@ -348,7 +348,7 @@ class OggReader:
 
 
 class _OpusDecoder:
-    """Decoder of Ogg Opus. Pre-skip in the header and granule of the last page give the exact length."""
+    """Decoder of Ogg Opus. The header's pre-skip and the last page's granule position determine the exact length."""
 
     def __init__(self) -> None:
         self.rate: int | None = None

@@ -1,9 +1,9 @@
 """Voice activity, SNR and noise reduction of a recording.
 
 ``survey`` measures frames of 25 ms every 10 ms at 16 kHz. A recording is speech if it has voiced frames (F0 of 60 to
-500 Hz by normalized autocorrelation, Boersma 1993) and its level varies with the syllables. ``survey`` finds both ends
-within 0.2 s in 33 of 36 noisy recordings (SNR 5 to 20 dB); librosa.effects.split does in 3 (bench/readers.py). webrtcvad is
-not used because it requires a C compiler.
+500 Hz by normalized autocorrelation, Boersma 1993) and its level varies with the syllables. ``survey`` detects onset and
+offset within 0.2 s in 33 of 36 noisy recordings (SNR 5 to 20 dB), librosa.effects.split in 3 (bench/readers.py). webrtcvad
+is not used because it requires a C compiler.
 
 ``enhance`` applies the log-spectral amplitude estimator of Ephraim & Malah (IEEE Trans. ASSP 33(2), 1985) with
 decision-directed a-priori SNR; the noise spectrum is estimated from the quietest frames.
@@ -128,7 +128,7 @@ def _voiced_seconds(sound: Samples, min_power: float) -> float:
 
 
 def enhance(samples: Samples, rate: int) -> Samples:
-    """Reduce the stationary noise of mono ``samples`` in [-1, 1] at ``rate`` Hz; same length, zero delay."""
+    """Reduce the stationary noise of mono ``samples`` in [-1, 1] at ``rate`` Hz, without changing length or delay."""
     hop = max(1, round(_WINDOW_S * rate / 4))
     size = 4 * hop
     if samples.size < 2 * size or not samples.any():

@@ -62,7 +62,7 @@ def encode(
 
 
 def sniff(data: bytes) -> Container:
-    """Detect the container from the first bytes: wav, mp3, flac or ogg. Raises AudioError for all others."""
+    """Detect the container from the first bytes: wav, mp3, flac or ogg. Raises AudioError for any other container."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return "wav"
     if data[:4] == b"fLaC":

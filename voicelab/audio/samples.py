@@ -78,7 +78,7 @@ def check_rate(rate: object, name: str = "rate") -> int:
 
 
 def to_int16(samples: Samples) -> npt.NDArray[np.int16]:
-    """Round samples to 16 bits without dither; the exact inverse of ``from_int16``. 1.0 becomes 32767."""
+    """Round samples to 16 bits without dither; 1.0 becomes 32767. This is the exact inverse of ``from_int16``."""
     return cast("npt.NDArray[np.int16]", np.clip(np.rint(samples * np.float32(32768.0)), -32768, 32767).astype("<i2"))
 
 
@@ -103,7 +103,7 @@ class OneUse:
 
     def _use(self, *, final: bool = False) -> None:
         if self._finished:
-            raise AudioError(f"the {self._name} is already finished; create another one")
+            raise AudioError(f"the {self._name} is already finished; create a new one")
         self._finished = final
 
 
@@ -135,6 +135,6 @@ class Resampler:
 
 
 def resample(samples: Samples, source_rate: int, rate: int) -> Samples:
-    """Resample a complete signal; equal to the output of a Resampler."""
+    """Resample a complete signal. The result equals the output of a Resampler."""
     resampler = Resampler(source_rate, rate)
     return np.concatenate((resampler.feed(samples), resampler.finish()))

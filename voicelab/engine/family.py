@@ -101,7 +101,7 @@ class Family(Protocol):
         """
 
     def unpack(self, packed: bytes) -> Any:
-        """Deserialize a speaker from its ``to_bytes()``; None if the bytes have another format."""
+        """Deserialize a speaker from its ``to_bytes()``; return None if the bytes have another format."""
 
     def voice(self, speaker: Any, parts: EngineParts) -> Any:
         """Convert a speaker for `Runner.admit`. To fit it to the model, this may synthesize speech with `parts`.
@@ -113,7 +113,7 @@ class Family(Protocol):
     def similarity(self, codes: Codes, voice: Any) -> float | None:
         """Compute the similarity of speech, given as codes (frames, codebooks), to a voice.
 
-        1 is the same speaker, about 0 a different one; None if the family has no such metric.
+        The similarity is 1 for the same speaker and about 0 for another one; None if the family has no such metric.
         """
 
     def reference_notes(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ class LocalBackend(Closeable):
     Seeds of the embedded family are exact: the same request, seed and device give the same samples. Seeds of open weights are
     best effort, because concurrent requests change rounding. If a call has no seed, one is drawn and recorded in the take.
     The model s1 is a smaller language model on the same codec, loaded on first use. If the weights have only one of the two
-    models, it serves both names: ``capabilities.one_model`` is then True, and clips of the other name have a note. Voices
-    are shared by both models; created voices are stored on disk.
+    models, both names select it: ``capabilities.one_model`` is then True, and clips of the missing model have a note. Both
+    models share the voices; created voices are stored on disk.
 
     Args:
         device: ``"cpu"`` or a torch device (``"cuda:0"``); default, CUDA if available, else the CPU.

@@ -69,7 +69,7 @@ class Speech:
 
     @property
     def words(self) -> tuple[WordTime, ...]:
-        """Words as read, with their times; empty if the family has no word times."""
+        """Words as they are read, with their times; () if the family has no word times."""
         return tuple(self._word_times)
 
     @property

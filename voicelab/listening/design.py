@@ -1,4 +1,4 @@
-"""ListeningTest: blinded and balanced trials of loudness-matched sounds, in an order that a seed determines."""
+"""Design of a listening test: blinded and balanced trials of loudness-matched sounds, in a seeded order."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ class ListeningTest:
         order of a pair equally often if the number of items is even. X equals A in half of the ABX trials with each
         order of the pair. The trials of MOS, SMOS and DMOS are divided into blocks of all systems, which are ordered by
         the rows of a Williams square (E. J. Williams, 1949) to balance first-order carry-over between systems over
-        listeners. Raises ArgumentError unless ``listener`` is an integer of at least 0.
+        listeners. Raises ArgumentError unless ``listener`` is a non-negative integer.
         """
         whole(listener, "listener", 0)
         rng = np.random.default_rng((self.seed, listener))
@@ -320,7 +320,7 @@ class ListeningTest:
     def digest(self) -> str:
         """SHA-256 of the trials and their order, which ties responses to this design.
 
-        Of the sounds it covers the names, not the samples.
+        It covers the names of the sounds, not the samples.
         """
         record = {
             **self.to_record(),
@@ -336,8 +336,8 @@ class ListeningTest:
 
         The TOML file contains the fields of ``Plan``, the design, the time of registration and a digest of all of
         these. ``options`` are the optional fields claim, margin, alpha, exclusions and stopping. Deposit the digest
-        where it gets a public date. Raises ArgumentError for an invalid plan or unconnected items, StoreError if the
-        file exists.
+        with a public timestamp. Raises ArgumentError for an invalid plan or unconnected items, StoreError if the file
+        exists.
         """
         check_connected(listeners, tuple(self.items), self.per_listener or len(self.items), self.seed)
         if not set(primary) <= set(self.systems) or len(set(primary)) != 2:
@@ -507,7 +507,7 @@ class ListeningTest:
         if reserved := sorted(added & set(systems)):
             raise ArgumentError.of("items", f"{reserved[0]!r} is reserved in {self.kind}; rename the system")
         if self.kind.startswith("MUSHRA") and len(systems) + len(added) > _MAX_SOUNDS:
-            message = f"a trial has at most {_MAX_SOUNDS} sounds, got {len(systems)} systems"
+            message = f"a trial must have at most {_MAX_SOUNDS} sounds, got {len(systems)} systems"
             raise ArgumentError.of("items", message + ", the reference and two anchors" * bool(added))
         impossible: dict[str, tuple[str, ...]] = {
             "checks": (*MULTIPLE, "transcription"),

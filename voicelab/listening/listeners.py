@@ -1,4 +1,4 @@
-"""Listeners: their screening by P.808 and MUSHRA, and the choices, sensitivity and dispersion of single listeners."""
+"""Screening of listeners by P.808 and MUSHRA, and the choices, sensitivity and dispersion of each listener."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) 
       2 fails, since a rating of 1, ± 1, is expected.
     - Trapping questions: none may be failed.
     - MOS, SMOS, DMOS and CMOS with gold or trapping questions, following ITU-T P.808: the variance of a listener's
-      ratings, except of these questions, must be at least 0.1. Where playbacks were counted, every response must follow
-      a playback. If ``complete`` (``frame`` has every stored response), all trials must be
-      answered.
+      ratings, without those of these questions, must be at least 0.1. Where playbacks were counted, every response must
+      follow a playback. If ``complete`` (``frame`` has every stored response), all trials must be answered.
     - MUSHRA: ``voicelab.stats.screen_mushra``.
 
     In other tests, a note names the listeners who answered less than half of the trials; they are not excluded.

@@ -195,7 +195,7 @@ def _paragraphs(
         f"“{design['question']}” " + _order(result.kind, design)
     )
     excluded = "; ".join(f"{name}: {reason}" for name, reason in result.excluded.items())
-    participants = of_all["listeners who took part"]
+    participants = of_all["participants"]
     yield (
         f"Listeners. {participants:.0f} took part, {result.listeners} {'was' if result.listeners == 1 else 'were'} analyzed "
         f"({len(result.frame)} responses). "
@@ -238,29 +238,29 @@ def _missing(required: Mapping[str, str], reported: set[str], separator: str) ->
 
 
 def _qualification(result: ListeningResult, of_all: Mapping[str, float], reported: set[str]) -> str:
-    """Describe the qualification of listeners as P.808 requires, and list the parts that were not collected."""
+    """Describe the qualification of listeners as P.808 requires, and list the items that were not collected."""
     frame = result.frame
     if result.kind == "MUSHRA":
         parts = ["The hidden reference and the anchors serve as gold questions"]
     elif not of_all["gold questions"]:
         parts = ["There were no gold or trapping questions"]
     else:
-        correct = f"{of_all['gold questions, right']:.0f} of {of_all['gold questions']:.0f} were answered correctly"
+        correct = f"{of_all['gold questions, correct']:.0f} of {of_all['gold questions']:.0f} were answered correctly"
         trapping = bool(result.design["traps"])
         rule = f"over {FAILED_CHECKS:.0%}{' of them, or a trapping question,' * trapping} were screened out"
         parts = [
             f"Gold questions (noise-masked sounds{' or trapping questions' * trapping}): {correct}; listeners failing {rule}"
         ]
     if not frame.empty:
-        low, high, median = (of_all[f"votes of a clip, {name}"] for name in ("least", "most", "median"))
+        low, high, median = (of_all[f"responses per clip, {name}"] for name in ("minimum", "maximum", "median"))
         unit = "clip" if "rating" in frame and result.kind != "CMOS" else "pair of clips"
         parts.append(f"each {unit} has {low:.0f} to {high:.0f} analyzed responses (median {median:g})")
     if "rating" in frame and not frame.empty:
         counts = frame.groupby("listener")["rating"].agg(["nunique", "size"])
         names = [str(name) for name in counts.index[(counts["nunique"] == 1) & (counts["size"] > 1)]]
         parts.append(f"analyzed listeners with constant ratings: {', '.join(names) or 'none'}")
-    if "answers without a sound" in of_all:
-        parts.append(f"responses without playback: {of_all['answers without a sound']:.0f}")
+    if "responses without playback" in of_all:
+        parts.append(f"responses without playback: {of_all['responses without playback']:.0f}")
     missing = _missing(_QUALIFICATION, reported, ", ")
     return f"Qualification of listeners (ITU-T P.808). {'; '.join(parts)}. Not collected: {missing}."
 
@@ -343,7 +343,7 @@ def _page(text: str, figures: pd.DataFrame, listeners: pd.DataFrame, study: dict
 def figures(result: ListeningResult) -> pd.DataFrame:
     """Return a table of all finite results with the columns ``figure``, ``first``, ``second`` and ``value``.
 
-    ``first`` and ``second`` are systems; they are "" if a result is of all systems.
+    ``first`` and ``second`` are systems; they are "" if a result concerns all systems.
     """
     import pandas as pd
 
@@ -379,7 +379,7 @@ def _analysis_rows(result: ListeningResult) -> Iterator[_Row]:
     for pair in dict.fromkeys([*result.crossed, *result.tests]):
         yield from _pair(result, pair)
     if minimum := least_p(result.tests, 1 + len(result.beside)):
-        yield "least p of these sentences", "", "", minimum
+        yield "sentences fixed, smallest attainable p", "", "", minimum
 
 
 def _entries(values: Mapping[str, float | _Ends], first: str = "", second: str = "") -> Iterator[_Row]:
@@ -399,10 +399,10 @@ def _ends(estimate: Estimate) -> _Ends:
 def _counts(responses: pd.DataFrame, analyzed: pd.DataFrame) -> dict[str, float | _Ends]:
     trials = responses.drop_duplicates(["listener", "trial"])
     gold = trials[trials["check"].astype(bool)]
-    counts: dict[str, float | _Ends] = {"listeners who took part": responses["listener"].nunique()}
-    counts |= {"gold questions": len(gold), "gold questions, right": gold["passed"].astype(bool).sum()}
+    counts: dict[str, float | _Ends] = {"participants": responses["listener"].nunique()}
+    counts |= {"gold questions": len(gold), "gold questions, correct": gold["passed"].astype(bool).sum()}
     if "plays" in responses and (responses["plays"] > 0).any():
-        counts["answers without a sound"] = (trials["plays"] == 0).sum()
+        counts["responses without playback"] = (trials["plays"] == 0).sum()
     counts |= {
         "listeners": analyzed["listener"].nunique(), "sentences": analyzed["item"].nunique(), "votes": len(analyzed)
     }  # fmt: skip
@@ -410,8 +410,8 @@ def _counts(responses: pd.DataFrame, analyzed: pd.DataFrame) -> dict[str, float 
         names = [name for name in ("system", "against", "chosen", "other") if name in analyzed]
         systems = np.sort(analyzed[names].to_numpy(str).astype(object), axis=1)
         sizes = analyzed.groupby([analyzed["item"], *systems.T]).size()
-        ends = {"least": sizes.min(), "most": sizes.max(), "median": sizes.median()}
-        counts |= {f"votes of a clip, {name}": value for name, value in ends.items()}
+        ends = {"minimum": sizes.min(), "maximum": sizes.max(), "median": sizes.median()}
+        counts |= {f"responses per clip, {name}": value for name, value in ends.items()}
     return counts
 
 
@@ -472,6 +472,6 @@ def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[_Row]:
     if (test := result.tests.get(pair)) is None:
         yield from _entries(values, *pair)
         return
-    values |= {"these sentences": _ends(test.estimate), "these sentences, statistic": test.statistic}
-    values |= {"these sentences, p": test.p, "these sentences, p after Holm": result.p_holm[pair]}
+    values |= {"sentences fixed": _ends(test.estimate), "sentences fixed, statistic": test.statistic}
+    values |= {"sentences fixed, p": test.p, "sentences fixed, p after Holm": result.p_holm[pair]}
     yield from _entries(values, *pair)

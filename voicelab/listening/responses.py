@@ -54,8 +54,9 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missi
 
     Raises:
         ArgumentError: a column is missing or named like a system; a rating is empty or out of scale; a flag is invalid;
-            a listener is missing; an item, a system or a scale is not in the test; or a trial of BWS has not one best and
-            one worst sound. The error names column, rows (in a file, of a spreadsheet), values and allowed values.
+            a listener is missing; an item, a system or a scale is not in the test; or a BWS trial does not have exactly
+            one best and one worst sound. The error names the column, the rows (of a file, as a spreadsheet numbers them),
+            the values and the allowed values.
         StoreError: the file cannot be read.
     """
     rated, words = test.kind in SCALES, test.kind == "transcription"

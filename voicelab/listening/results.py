@@ -58,14 +58,14 @@ class ListeningResult:
         listeners: number of analyzed listeners.
         screening: a row for each rule that an excluded listener failed, with ``listener``, ``rule``, ``trials`` (ids)
             and ``reason``. The property ``excluded`` joins the reasons of each listener.
-        scores: mean rating with its interval over listeners and items. In kinds that rate single systems, there is one
-            of each system (in MUSHRA also of the hidden reference and the anchors); in CMOS, one of each pair, for the
-            second system relative to the first. In AB with three systems or more: the share of choices for each system.
+        scores: mean rating with its interval over listeners and items: of each system in kinds that rate single systems
+            (in MUSHRA also of the hidden reference and the anchors); in CMOS, of each pair, for the second system
+            relative to the first. In AB with three systems or more: the share of choices for each system.
         crossed: test of the first against the second system of each pair, with listeners and items as random effects.
         sizes: effect sizes of each pair, with intervals that generalize as those of ``crossed`` do. For ratings: the
             standardized difference (in SDs of single ratings), Cliff's delta of paired ratings and the probability of
             superiority; for AB: the odds ratio and the probability of superiority; for ABX: d' and the proportion of
-            discriminators, which assumes that all others guess.
+            discriminators, which assumes that all other listeners guess.
         tests: test of each pair with listeners as a random effect and items fixed.
         notes: sentences on tests that could not be computed and on limitations of the sample.
         frame: analyzed responses. ``votes`` has all responses; its column ``counts`` marks the analyzed ones.
@@ -173,7 +173,7 @@ class ListeningResult:
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def lines(self) -> list[str]:
-        """Return the lines that ``print`` shows on scores and pairs; if there are several scales, of the first."""
+        """Return the printed lines on scores and pairs, of the first scale if there are several."""
         rated = " preferred to the others" * (self.kind == "AB")
         lines = [f"  {name}{rated}: {score}" for name, score in self.scores.items()]
         return [*lines, *(f"  {line}" for line in self.comparisons())]
@@ -258,7 +258,7 @@ def analyze(
 
 def _responses(test: ListeningTest, votes: Ballot | pd.DataFrame) -> pd.DataFrame:
     if isinstance(votes, Ballot) and votes.test.digest != test.digest:
-        rule = "must be responses to this test, got a Ballot of another one; ballot.test is its test"
+        rule = "must be responses to this test, got a Ballot of another test; pass ballot.test to analyze it"
         raise ArgumentError.of("votes", rule)
     frame = votes.frame() if isinstance(votes, Ballot) else votes
     if frame.empty:
@@ -499,7 +499,9 @@ class _Analysis:
         if self.test.kind == "ABX":
             return  # guesses are independent between trials
         if len(shares) == 1:
-            self.notes.append(f"{pair[0]} against {pair[1]}: one listener, whose responses alone are tested.")
+            self.notes.append(
+                f"{pair[0]} against {pair[1]}: one listener, so the result does not generalize to others."
+            )
         elif len(shares) < len(won):
             ranks = wilcoxon(shares - 0.5, [0.0] * len(shares), confidence=self.confidence)
             # Equal shares have no variance between listeners, but responses vary within them.
@@ -525,7 +527,7 @@ class _Analysis:
         self.crossed[pair], self.sizes[pair] = result, _effect_sizes(result, *columns, sd, side == "greater")
 
     def _shares(self) -> None:
-        """Score each system by its share of choices; each listener has one value per item, the mean over the others."""
+        """Score each system by its share of choices; each listener has one value per item, the mean over opponents."""
         for system in self.test.systems:
             rows = self.frame[(self.frame["chosen"] == system) | (self.frame["other"] == system)]
             chosen = (rows["chosen"] == system).groupby([rows["listener"], rows["item"]]).mean()

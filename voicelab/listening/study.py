@@ -95,7 +95,7 @@ class Question:
             raise ArgumentError.of("questions", f"{message}, got {self.name!r} and {self.kind!r}")
         if (self.kind == "choice") != bool(self.options) or not set(self.accept) <= set(self.options):
             raise ArgumentError.of(
-                "options", "must be given if kind is choice, and only then, and accept must be a subset of them"
+                "options", "must be given if and only if kind is choice, and accept must be a subset of them"
             )
         one_of(self.when, "when", ("before", "breaks"))
         if self.accept and self.when == "breaks":

@@ -352,7 +352,7 @@ def checked(trial: Trial, answers: object, scales: Iterable[str] = ()) -> dict[s
             not (set(answers) == {"best", "worst"} and {*map(str, answers.values())} <= {*letters})
             or len({*answers.values()}) != 2
         ):
-            rule = f"must be different letters of {', '.join(letters)} for best and worst, got {shown_value(answers)}"
+            rule = f"best and worst must be two of {', '.join(letters)}, got {shown_value(answers)}"
             raise RequestInvalid.of("answers", rule, type="literal_error")
         return dict(answers)
     if trial.kind == "transcription" and set(answers) == {"A"}:

@@ -63,7 +63,7 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
     """Write the test for webMUSHRA: ``<name>.yaml`` and a folder of WAV files; return the path of the YAML.
 
     ``root`` is the path of the files relative to webMUSHRA's folder, such as ``"configs/resources/mytest"``. Names,
-    sizes and digests of the files do not reveal the systems, but the configuration, which the pages load, does. The
+    sizes and digests of the files do not reveal the systems, but the pages load the configuration, which does. The
     order of pages is random. The X of ABX, which is the page's reference, alternates between the systems of a pair, and
     so does the first system in AB and CMOS. Training trials are not exported, because webMUSHRA would store their
     responses. Raises ArgumentError for SMOS and DMOS, for which webMUSHRA has no page type, and StoreError if writing
@@ -230,7 +230,7 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
-    """Convert a row of AB or CMOS, where a sound has two systems, in the order that the page id states."""
+    """Convert a row of AB or CMOS, whose sound has both systems, in the order that the page id states."""
     item, first, second = _pairs_of(test)[row["trial_id"]]
     answer = row["stimuli_rating"]
     if answer not in _POINTS[test.kind]:
@@ -243,7 +243,7 @@ def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _pairs_of(test: ListeningTest) -> dict[str, tuple[str, str, str]]:
-    """Map the ids of pair pages to the item and the two systems."""
+    """Map the id of each pair page to its item and its two systems."""
     pairs = itertools.permutations(test.systems, 2)
     return {_page_of(item, pair): (item, *pair) for pair in pairs for item in test.items}
 

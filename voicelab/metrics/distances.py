@@ -1,4 +1,4 @@
-"""Distances from a reference: of cepstra and F0 after time warping, intelligibility and quality."""
+"""Comparison with a reference: distances of cepstra and F0 after time warping, intelligibility, and quality."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_LENGTH_DIFFERENCE_S, _MAX_LAG_S, _SEARCH_RANGE_S = 0.05, 0.005, 0.5
 
 
 def cepstrum(db: _Floats, order: int) -> _Floats:
-    """Compute mel-cepstral coefficients 1 to ``order``, shape (order, frames), from mel levels in dB, (bands, frames).
+    """Compute mel-cepstral coefficients (order, frames), 1 to ``order``, from mel levels (bands, frames) in dB.
 
     They are scaled so that ln(amplitude) = c0 + sum of c[d] cos(pi d (m + 1/2) / bands). This is the convention of
     mel-cepstral analysis, for which the constant in the definition of MCD converts distances to decibels.
@@ -73,7 +73,10 @@ def _warped(subject: Subject, ours: _Floats, theirs: _Floats) -> _Path:
 
 
 def warped_frames(subject: Subject) -> npt.NDArray[np.intp]:
-    """Return the warping path of ``mfcc_distance``: 10 ms frames of clip and reference, (steps, 2). Raises Undefined."""
+    """Return the warping path of ``mfcc_distance``: 10 ms frames of clip and reference, shape (steps, 2).
+
+    Raises Undefined.
+    """
     return subject.once(_path)[0]
 
 

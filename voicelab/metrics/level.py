@@ -67,7 +67,7 @@ def frame_powers(subject: Subject) -> _Floats:
     clip = subject.clip
     count = len(clip) * _FRAME_RATE // clip.rate
     if not count:
-        raise Undefined(f"{clip.duration * 1000:.1f} ms is too short to measure")
+        raise Undefined(f"the duration must be at least 10 ms, got {clip.duration * 1000:.1f} ms")
     size = max(1, clip.rate // _FRAME_RATE)
     begins = np.arange(count) * clip.rate // _FRAME_RATE
     frames = np.lib.stride_tricks.sliding_window_view(clip.samples, size)[begins]
@@ -85,10 +85,10 @@ def activity(subject: Subject) -> Activity:
 
     A frame (smoothed over 30 ms) is speech if its level is at most 25 dB below the 99th percentile of frames. This is
     the threshold of N. H. de Jong & T. Wempe, "Praat script to detect syllable nuclei and measure speech rate
-    automatically", Behavior Research Methods 41 (2009). In noise, the level must also be 6 dB above the 5th percentile,
-    if a range of 10 dB remains. Onset and offset frames must also pass without smoothing. Intervals of less than 50 ms
-    are discarded as clicks. A pause is a gap of at least 0.25 s between intervals of speech, F. Goldman-Eisler's
-    threshold ("Psycholinguistics", 1968), which excludes articulatory silences.
+    automatically", Behavior Research Methods 41 (2009). In noise, the threshold is raised to 6 dB above the 5th
+    percentile, but at most to 10 dB below the 99th. Onset and offset frames must also reach the threshold without
+    smoothing. Intervals of less than 50 ms are discarded as clicks. A pause is a gap of at least 0.25 s between intervals
+    of speech, F. Goldman-Eisler's threshold ("Psycholinguistics", 1968), which excludes articulatory silences.
 
     Raises Undefined for silence and for clips shorter than a frame.
     """
@@ -115,7 +115,7 @@ def activity(subject: Subject) -> Activity:
 
 
 def runs(flags: _Bools) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the start and end indices of runs of True, (runs,) each."""
+    """Return the start and end indices of runs of True, each of shape (runs,)."""
     edges = np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
 

@@ -64,7 +64,7 @@ def rtf(subject: Subject) -> float:
 
 
 def _received(subject: Subject) -> tuple[_Floats, _Floats]:
-    """Return the arrival time of each chunk and the cumulative seconds of audio, (chunks,) each."""
+    """Return the arrival times of the chunks and the cumulative seconds of audio, each of shape (chunks,)."""
     take = _take(subject)
     arrivals = np.array(take.timing.arrivals, np.float64).reshape(-1, 2)
     header = header_bytes(take.request.format)
@@ -75,7 +75,7 @@ def _received(subject: Subject) -> tuple[_Floats, _Floats]:
 
 
 def _gaps(subject: Subject, buffer_s: float) -> _Floats:
-    """Simulate playback; returns the duration of each interruption in seconds."""
+    """Simulate playback; return the duration of each interruption in seconds."""
     times, seconds = subject.once(_received)
     start = int(np.argmax(seconds >= min(buffer_s, seconds[-1]) - 1e-9))
     gaps = []
@@ -111,7 +111,7 @@ def underruns_at(buffer_s: float) -> Metric:
 
 
 def buffer_needed(subject: Subject) -> float:
-    """Buffer in seconds that avoids underruns: the largest lag of a chunk behind playback from the first audio."""
+    """Smallest buffer in seconds without underruns: the largest lag of a chunk behind playback from the first audio."""
     times, seconds = subject.once(_received)
     audible = seconds > 0.0
     times, seconds = times[audible], seconds[audible]
@@ -230,7 +230,7 @@ def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
             raise MissingExtra.of(metric.extra, f"the metric {metric.name}")
         chosen[metric.name] = metric
     if not chosen:
-        raise ArgumentError.of("metrics", "name at least one")
+        raise ArgumentError.of("metrics", "at least one metric is required")
     return tuple(chosen.values())
 
 
@@ -276,15 +276,15 @@ def measure(
         clips: Clips; Takes, whose audio is loaded one at a time; or one or more files and folders, in any format that FFmpeg
             reads, with texts in NAME.txt or NAME.lab.
         metrics: names (``METRICS`` and registered ones) or Metric objects, by default BASIC.
-        reference: reference of metrics that compare: a clip for all, a clip or None for each, or "prompt", the recording from
-            which the voice of each take was cloned.
-        text: spoken text of the clips: a text for all, or a text or None for each; by default that of the clip's request.
+        reference: reference of metrics that compare clips: one for all clips, a sequence with one (or None) per clip, or
+            "prompt", the recording from which the voice of each take was cloned.
+        text: spoken text: one for all clips, or a sequence with one (or None) per clip; default: that of the clip's request.
         tools: recognizer, text normalizer, speaker encoder and MOS predictor other than the defaults.
         jobs: number of processes. Several are faster for slow metrics (F0, MFCC distance, WER) on dozens of clips; scripts
             then need the guard ``if __name__ == "__main__":``, and ``tools`` and ``metrics`` must be picklable.
         progress: ``vl.progress`` shows a bar.
-        on_error: "raise" reports all unreadable files in one error; "skip" gives them a row without values, and the reason in
-            ``undefined``.
+        on_error: "raise" reports all unreadable files in one error; "skip" adds a row without values for each of them, with
+            the reason in ``undefined``.
 
     Raises:
         StoreError, AudioError: files cannot be read or are damaged; an AudioError's ``files`` has all of them.
@@ -343,7 +343,7 @@ def measure_rows(
 def check_measuring(
     metrics: Iterable[str | Metric], *, reference: object = None, tools: Tools | None = None, jobs: int = 1
 ) -> tuple[Metric, ...]:
-    """Check the arguments of ``measure`` before takes are generated or files read, and return the metrics.
+    """Check the arguments of ``measure`` before takes are generated or files are read, and return the metrics.
 
     Raises ArgumentError for an unknown metric, a missing reference and ``jobs`` below 1; MissingExtra for a missing package.
     """

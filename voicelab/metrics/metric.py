@@ -51,7 +51,7 @@ class Tools:
     ``VOICELAB_RECOGNIZER``, else Whisper base). ``normalizer``: text normalization of reference and transcript for WER, see
     ``normalized_words``. ``encoder``: speaker encoder, an object or a name: "resemblyzer" (default, extra ``speaker``),
     "wavlm", "ecapa", or an entry point in the group ``voicelab.speaker_encoders``. ``predictor``: MOS predictor, an object or
-    a name: "dnsmos" (default), "distillmos", "nisqa", "utmos", or one in the group ``voicelab.mos_predictors``.
+    a name: "dnsmos" (default), "distillmos", "nisqa", "utmos", or an entry point in ``voicelab.mos_predictors``.
     """
 
     recognizer: Recognizer | str | None = None

@@ -339,7 +339,7 @@ def speaker_similarity(subject: Subject) -> float:
     """Cosine similarity of the speaker embeddings of clip and reference, -1 to 1.
 
     The embeddings come from ``Tools.encoder``, by default Resemblyzer (extra ``speaker``). The range of values depends
-    on it.
+    on the encoder.
     """
     return _cosine(subject.once(_embedding), subject.other.once(_embedding))
 

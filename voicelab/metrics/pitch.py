@@ -234,7 +234,7 @@ def spectral_tilt(subject: Subject) -> float:
     window = min(sound.size, round(0.04 * clip.rate))
     hop = round(HOP_S * clip.rate)
     if window <= hop:
-        raise Undefined(f"{clip.duration * 1000:.0f} ms are too short for a spectrum")
+        raise Undefined(f"a spectrum needs more than 10 ms, got {clip.duration * 1000:.0f} ms")
     hertz, times, lines = stft(sound, clip.rate, nperseg=window, noverlap=window - hop)
     # A hop is a whole number of samples, so it is not always exactly 10 ms.
     frames = np.round(times / HOP_S).astype(np.intp)

@@ -13,7 +13,7 @@ from voicelab.display import note_on
 class NotedTable(pd.DataFrame):
     """DataFrame that prints ``attrs["note"]`` below its rows while it has a column that the note names.
 
-    The note begins with the metrics: ``wer, cer: ASR model pocketsphinx. …``
+    The note begins with the names of the metrics: ``wer, cer: ASR model pocketsphinx. …``
     """
 
     @property

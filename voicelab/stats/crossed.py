@@ -55,7 +55,7 @@ class ComparedPairs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CrossedTest(Test):
-    """A ``Test`` with crossed random effects that also gives other hypotheses and confidence levels.
+    """``Test`` with crossed random effects, which can also test other hypotheses and confidence levels.
 
     The statistic is Student's t of the estimate, which has the standard error ``error`` and ``df`` degrees of freedom.
     ``sd`` are the SDs of listeners, items and residuals, ``scale`` the bounds of the interval, and ``items`` the number
@@ -132,9 +132,9 @@ def crossed_mean(
         if code.size != array.size:
             raise ArgumentError.of(name, f"must be {array.size}, one per value, got {code.size}")
         if count_of(code) < 2:
-            raise ArgumentError.of(name, f"must have two or more {name}, got 1")
+            raise ArgumentError.of(name, f"must include at least two {name}, got 1")
     if not (step or varies(array)):
-        raise ArgumentError.of("values", f"must differ, or have a step above 0, got {array[0]:g} only")
+        raise ArgumentError.of("values", f"must vary unless step is above 0, got only {array[0]:g}")
     listener, item = codes
     shape = count_of(listener), count_of(item)
     if array.size == shape[0] * shape[1] and np.unique(listener * shape[1] + item).size == array.size:
@@ -146,7 +146,7 @@ def crossed_mean(
         fitted = _mean_with_gaps(array, (listener, item), step)
     value, error, df, sd = fitted
     if not error > 0.0:
-        raise ArgumentError.of("values", "must have residual variance, or a step above 0")
+        raise ArgumentError.of("values", "must have residual variance unless step is above 0")
     point = Estimate(value, value, value, confidence, shape[0])
     name = f"crossed random effects of {shape[0]} listeners and {shape[1]} items, {alternative}"
     test = CrossedTest(name, (value - null) / error, 0.0, point, error, df, sd, scale, shape[1])
@@ -163,7 +163,7 @@ def crossed_share(
     alternative: Literal["two-sided", "greater"] = "two-sided",
     confidence: float = 0.95,
 ) -> CrossedTest:
-    """Test whether a share of choices (n,), each 0 or 1, differs from 0.5, with random effects of listeners and items.
+    """Test whether the share of ones among choices (n,) differs from 0.5, with random effects of listeners and items.
 
     Applies ``crossed_mean`` to the choices with a step of 1. The p-value falls as the share over all listeners and items
     moves away from 0.5, up to unanimity, where a logit would be infinite. Raises the errors of ``crossed_mean``.

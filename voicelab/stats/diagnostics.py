@@ -41,7 +41,7 @@ def interactions_of(
     """Test each interaction of two axes whose combinations all have takes; yield a row per metric and pair.
 
     The largest difference of differences from the first levels is tested as in main effects. If texts are fixed, p is
-    the larger one of Welch's test and the pooled test: unequal variances make both too small, but rarely in the same data.
+    the larger one of Welch's test and the pooled test: unequal variances may make either too small, but rarely both at once.
     """
     for first, second in itertools.combinations(range(len(axes)), 2):
         crossed = design.crossed(first, second)
@@ -129,7 +129,7 @@ def outliers_of(
 
 
 def _without_partners(design: Design, values: _Floats, distances: _Floats, limit: float) -> _Floats:
-    """Assign the whole distance between two takes that are alone in a level to the one further from the median.
+    """Assign the whole distance between two takes that are alone in a level to the take further from the median.
 
     The expected value of such takes is their mean, so that the partner of an outlier has the opposite distance.
     """

@@ -280,12 +280,12 @@ def numeric_columns(frame: pd.DataFrame, exclude: set[str]) -> list[str]:
 
 
 def format_p(value: float) -> str:
-    """Format a p-value; a dash for NaN."""
+    """Format a p-value, or NaN as a dash."""
     return "–" if not math.isfinite(value) else f"{value:.4f}" if value >= 0.0001 else "< 0.0001"
 
 
 def format_difference(value: float, scale: float = 0.0, form: str = "+.3g") -> str:
-    """Format a difference. It is 0 if below the float32 precision of ``scale``, and a dash if NaN."""
+    """Format a difference: as 0 if it is below the float32 precision of ``scale``, and as a dash if it is NaN."""
     return "–" if not math.isfinite(value) else "0" if abs(value) <= _FLOAT32_PRECISION * scale else f"{value:{form}}"
 
 
@@ -314,7 +314,7 @@ def _corrected(frame: pd.DataFrame) -> pd.Series[float]:
 
 
 class _Tables:
-    """Rows of the result's tables, collected design by design."""
+    """Rows of the result's tables, to which each design adds its own."""
 
     def __init__(self, confidence: float, robust: bool) -> None:
         if not 0.5 <= confidence < 1.0:
@@ -338,7 +338,7 @@ class _Tables:
         import pandas as pd
 
         if not self.frame:
-            raise ArgumentError.of(*(self._error or ("metrics", "there is nothing to compare")))
+            raise ArgumentError.of(*(self._error or ("metrics", "must vary over the levels of an axis")))
         positions = {name: index for index, name in enumerate(metrics)}
         for table in (self.frame, self.contrasts, self.variance, self.interactions):
             table.sort(key=lambda row: positions[row["metric"]])
@@ -519,10 +519,10 @@ def _add_contrasts(
 
 
 def _events(design: Design, values: _Floats, axis: int, of_texts: tuple[_Floats, _Floats] | None) -> dict[str, _Floats]:
-    """Count the texts, or the takes of a level, that differ from the median; shapes (contrasts, metrics).
+    """Count the texts, or the takes of a level, that differ from the median, and find the largest distance from it.
 
-    Also returns the largest distance from it. They are needed where most values are equal, as for the WER of a good
-    system, since Student's t does not account for rare large values.
+    The arrays have the shape (contrasts, metrics). ``equivalence`` needs them where most values are equal, as for the
+    WER of a good system, since Student's t does not account for rare large values.
     """
     if of_texts is not None:
         profiles, weights = of_texts

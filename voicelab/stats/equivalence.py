@@ -134,7 +134,7 @@ class _Rare(NamedTuple):
     largest: float
 
     def p(self, distance: float) -> float:
-        """Bound the p-value for a mean at this ``distance`` from the mode by a binomial test of the differing units."""
+        """Return the p-value of a binomial test of the differing units, a lower bound for a mean at ``distance``."""
         from scipy.stats import binom
 
         rare = 2 * self.differing <= self.units and self.largest > 0.0
@@ -143,7 +143,7 @@ class _Rare(NamedTuple):
         )
 
     def reach(self, alpha: float) -> float:
-        """Bound the distance between mean and mode (C. J. Clopper & E. S. Pearson, Biometrika 26, 1934)."""
+        """Return an upper bound of the distance of the mean from the mode (Clopper & Pearson, Biometrika 26, 1934)."""
         from scipy.stats import beta
 
         rare = 2 * self.differing <= self.units
@@ -162,7 +162,7 @@ def _compared(
         return [({"first": "first", "second": "second"}, result, margin, "", None)], []
     if not result.crossed:
         raise ArgumentError.of(
-            "result", " ".join(["its analysis does not generalize to listeners and sentences.", *result.notes])
+            "result", " ".join(["must have a test with random listeners and sentences.", *result.notes])
         )
     abx, rows = result.kind == "ABX", _Compared()
     for pair, test in result.crossed.items():
@@ -172,7 +172,7 @@ def _compared(
             compared = test.turned() if reverse else test
             rows.append(({"first": first, "second": second}, compared, margin, "upper" * abx, None))
     if not rows:
-        raise ArgumentError.of("of", f"{of!r} is in no analyzed pair")
+        raise ArgumentError.of("of", f"must be a system of an analyzed pair, got {of!r}")
     missing = [" against ".join(pair) for pair in result.tests if pair not in result.crossed]
     return rows, [f"{pair} is excluded, since its analysis does not generalize." for pair in missing]
 
@@ -195,7 +195,8 @@ def _of_sweep(result: Effects, margin: float | Mapping[str, float]) -> tuple[_Co
         differing, units, mode, largest = (contrast[name] for name in ("differing", "units", "mode", "largest"))
         rows.append((names, test, metric_margin, "", _Rare(int(differing), int(units), mode, largest)))
     if not rows:
-        raise ArgumentError.of("margin", "must name a metric of these effects")
+        metrics = ", ".join(dict.fromkeys(result.contrasts["metric"]))
+        raise ArgumentError.of("margin", f"must name a metric among {metrics}, got {margin!r}")
     return rows, ["Texts are fixed: the result does not generalize to other texts."] * fixed
 
 

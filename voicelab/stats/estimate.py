@@ -198,7 +198,7 @@ def _t_quantile(probability: float, df: int) -> float:
 
 
 def mean_delta(deltas: Sequence[float], confidence: float) -> Estimate:
-    """Average Cliff's deltas over independent texts or strata, with a Student's t interval; NaN for a single delta."""
+    """Average Cliff's deltas over independent texts or strata, with Student's t interval, which is NaN for one delta."""
     tail, count = (1.0 + confidence) / 2.0, len(deltas)
     mean = sum(deltas) / count if count else math.nan
     if count < 2:

@@ -60,13 +60,16 @@ class Design:
         return _combine(self.codes)
 
     def strata(self, axis: int) -> _Codes:
-        """Return each take's cell of all other factors, (takes,). Within it, takes are exchangeable under the null."""
+        """Return the cell index (takes,) of each take in the crossing of all factors except ``axis``.
+
+        Takes of a cell are exchangeable under the null hypothesis.
+        """
         return _combine(np.delete(self.codes, axis, axis=0))
 
     def crossed(self, first: int, second: int) -> Design | None:
-        """Return the design with two axes replaced by one, the first, whose levels are the pairs of codes of both axes.
+        """Return the design with two axes combined into one, which becomes the first and has pairs of codes as levels.
 
-        The result is None if a combination of their levels has no takes.
+        The result is None if a combination of levels has no takes.
         """
         pairs, codes = np.unique(self.codes[[first, second]], axis=1, return_inverse=True)
         if pairs.shape[1] < np.prod([np.unique(axis).size for axis in pairs]):
@@ -100,7 +103,7 @@ class Design:
         return centered - basis @ (basis.T @ centered), sizes.size + basis.shape[1], leverage
 
     def differences(self, axis: int) -> tuple[_Floats, npt.NDArray[Any]]:
-        """Return least-squares weights of each level's difference from the first, (levels - 1, takes).
+        """Return the least-squares weights (levels - 1, takes) of each level's difference from the first.
 
         The second array (levels - 1,) marks estimable differences, which are not confounded with other factors.
         """
@@ -190,7 +193,7 @@ def without_rounding(results: _Floats, values: _Floats) -> _Floats:
 
 
 def cell_medians(design: Design, values: _Floats) -> _Floats:
-    """Return the median of each take's cell, (takes, metrics)."""
+    """Return the median of each take's cell, shape (takes, metrics)."""
     import pandas as pd
 
     return np.asarray(pd.DataFrame(values).groupby(design.cells).transform("median"), np.float64)
@@ -261,8 +264,7 @@ def exchanged_p(
     """Compute ``permutation_p`` of a metric, with texts as units if they are random, and ``least_p``; ``values`` (takes,).
 
     If texts are random, each text has one value per level, in its row of ``profiles`` (texts, levels). The aligned
-    ranks are hardly affected by single outliers; with two levels, the test of them is close to Wilcoxon's signed-rank
-    test.
+    ranks are hardly affected by single outliers; with two levels, their test is close to Wilcoxon's signed-rank test.
     """
     if profiles is not None:
         texts, levels = np.indices(profiles.shape).reshape(2, -1)
@@ -343,7 +345,7 @@ class Contrasts:
 
     @property
     def p_each(self) -> _Floats:
-        """The p-value of each difference, adjusted for the number of differences as its interval is."""
+        """The p-value of each difference, adjusted for the number of differences, so that it agrees with the interval."""
         from scipy.stats import t
 
         p: _Floats = 2.0 * t.sf(np.abs(self.estimate) / _positive(self.wide), self.df)
@@ -367,9 +369,9 @@ def largest_p(null: _Floats, count: int, level: float) -> float:
 
 @lru_cache(maxsize=64)
 def smallest_p_of_takes(shares: bytes, level_df: tuple[float, ...], df: float, shift: float = 0.0) -> _Floats:
-    """Simulate the smallest p-value of contrasts in normal noise of SD 1, (draws,), sorted.
+    """Simulate the smallest p-value of contrasts in normal noise of SD 1; return the sorted values (draws,).
 
-    ``shares`` (levels, contrasts, contrasts), as bytes, is each level's part of the covariance of the contrasts.
+    ``shares`` (levels, contrasts, contrasts), as bytes, is each level's contribution to the covariance of the contrasts.
     ``level_df`` are the degrees of freedom of the levels' variances, and ``df`` those of a pooled variance, 0 for
     Welch's test. The true value of the first contrast is ``shift``, that of all others 0.
     """
@@ -405,7 +407,7 @@ def min_level_df(takes: _Floats) -> int:
 
 
 def small_levels(takes: _Floats, level_df: _Floats) -> npt.NDArray[np.bool_]:
-    """Mark levels that have too few takes for a variance and at most half the takes of another level, (levels,).
+    """Return a mask (levels,) of levels with too few takes for a variance and at most half the takes of another level.
 
     They are not tested: if their SD is 3 times that of the other level, the type I error of the F test is 32 % for 2
     takes against 9, and 44 % for 1 against 8.
@@ -467,7 +469,7 @@ def contrasts_of(
 def text_profiles(
     design: Design, values: _Floats, axis: int, totals: _Floats | None = None
 ) -> tuple[_Floats, _Floats] | None:
-    """Return each text's adjusted differences of all levels from the first, (texts, levels, metrics), and weight.
+    """Return the adjusted differences (texts, levels, metrics) of all levels from the first, and the weights of texts.
 
     The weights (texts, metrics) sum to 1 and are equal, or proportional to ``totals`` (takes, metrics), such as the
     number of words. Only texts that have all levels are included; the result is None if there are fewer than two.
@@ -500,7 +502,7 @@ def over_texts(
 
     Each text contributes one adjusted difference per level, regardless of its number of takes. A single difference is
     tested by Student's t over texts. With several levels, few texts determine the variances of the differences too
-    poorly, so the variance behind a simultaneous interval is the larger of that of the difference and the mean of all.
+    poorly, so a simultaneous interval uses the variance of its difference or, if larger, the mean of all variances.
     If the levels are a ``grid`` of combinations, the contrasts are those of the interaction.
     """
     if profiles is None:
@@ -516,7 +518,7 @@ def over_texts(
 
 
 def _from_first(cells: _Floats, grid: tuple[int, ...]) -> _Floats:
-    """Return differences from the first level, or for a grid differences of these, (texts, contrasts, metrics)."""
+    """Return differences (texts, contrasts, metrics) from the first level or, for a grid, differences of differences."""
     differences = cells.reshape(len(cells), *grid, cells.shape[-1])
     for axis, count in enumerate(grid, 1):
         differences = differences.take(range(1, count), axis) - differences.take([0], axis)
@@ -543,7 +545,7 @@ def _means(differences: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _F
 
 @lru_cache(maxsize=64)
 def smallest_p_of_texts(texts: int, grid: tuple[int, ...], shift: float = 0.0) -> _Floats:
-    """Simulate the smallest p-value of a grid's contrasts over texts in normal noise of SD 1, (draws,), sorted.
+    """Simulate the smallest p-value of a grid's contrasts over texts in normal noise of SD 1; return it sorted (draws,).
 
     The true value of the first axis' second level is higher by ``shift``.
     """

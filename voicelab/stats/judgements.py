@@ -186,9 +186,9 @@ def screen_mushra(
 ) -> Screening:
     """Screen listeners by Recommendation ITU-R BS.1534-3 (2015), section 4.1.2.
 
-    Listeners are excluded for rating the hidden reference below 90 in more than 15 % of the items. If the mid-range
-    ``anchor`` is given, they are also excluded for rating it above 90 in more than 15 % of the items, not counting
-    items in which more than 25 % of the listeners rate the anchor above 90.
+    Listeners are excluded if they rate the hidden reference below 90 in more than 15 % of the items. With a mid-range
+    ``anchor``, they are also excluded if they rate it above 90 in more than 15 % of the items, not counting items in
+    which more than 25 % of the listeners rate the anchor above 90.
 
     ``frame`` has a row per rating, with the columns listener, item, system and rating (0 to 100). ``reference`` and
     ``anchor`` are names of systems. Each rule is applied only to the listeners who rated its system; ``notes`` name the

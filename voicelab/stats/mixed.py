@@ -26,7 +26,7 @@ _MAX_SLOPE = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Fit at given variance ratios: ``deviance`` with ``gradient``, and fixed effects ``mean`` with ``covariance``.
+    """Fit at fixed variance ratios: ``deviance`` with ``gradient``, and fixed effects ``mean`` with ``covariance``.
 
     ``residual`` is the residual variance.
     """
@@ -262,7 +262,7 @@ def mixed_model(frame: pd.DataFrame, *, confidence: float = 0.95) -> MixedModel:
     if table["listener"].nunique() < 2:
         raise ArgumentError.of("listener", f"must have two or more listeners, got {table['listener'].nunique()}")
     if not varies(table["rating"]):
-        raise ArgumentError.of("rating", f"must not all be equal, got {table['rating'].iloc[0]:g} only")
+        raise ArgumentError.of("rating", f"must vary, got only {table['rating'].iloc[0]:g}")
     return _RatingModel(table).result(confidence)
 
 
@@ -302,7 +302,7 @@ class _RatingModel:
             components, df = _overlap(code, systems)
             if name == "listener" and (components > 1 or df < 1):
                 raise ArgumentError.of(
-                    "listener", "too few rated the same systems: listeners and systems are confounded"
+                    "listener", "too few listeners rated the same systems: listeners and systems are confounded"
                 )
             # If each item has one system, systems are compared between items.
             if max(df, count_of(code) - len(self.names)) < 1:

@@ -81,7 +81,7 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
     systems = codes_of(frame["system"])
     names = [str(name) for name in frame["system"].unique()]
     if len(names) < 2:
-        raise ArgumentError.of("system", f"must have two or more systems, got {names[0]!r} only")
+        raise ArgumentError.of("system", f"must include at least two systems, got only {names[0]!r}")
     groups = {name: codes_of(frame[name]) for name in ("listener", "item")}
     groups = {name: code for name, code in groups.items() if count_of(code) > 1}
     if interactions:
@@ -171,8 +171,7 @@ class CumulativeLink:
     def deviance(self, parameters: Floats) -> tuple[float, Floats]:
         """Compute -2 times Laplace's log likelihood at the mode of the random effects, and its gradient.
 
-        Newton's method, with the information of the last call as long as it converges, finds the mode from that of the
-        last call.
+        Newton's method starts at the mode of the previous call, and uses its information matrix as long as it converges.
         """
         cuts = np.concatenate(([-np.inf], self._thresholds(parameters), [np.inf]))
         predictor = self.design @ parameters[self.categories - 1 : self.fixed]
@@ -286,7 +285,7 @@ class _Information:
         return np.concatenate([values[:split] / self.diagonal - self.links @ rest, rest])
 
     def inverse(self) -> tuple[Floats, Floats, Floats]:
-        """Return the inverse in parts: the last block, its links with the first block, the first block's diagonal."""
+        """Return blocks of the inverse: the last block, the off-diagonal block, and the diagonal of the first block."""
         rest = self._inner(np.eye(self.links.shape[1]))
         links = -self.links @ rest
         return rest, links, 1.0 / self.diagonal - np.einsum("ij,ij->i", links, self.links)

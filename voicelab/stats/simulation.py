@@ -153,7 +153,7 @@ def _row(
     simulations: int,
     seed: int,
 ) -> dict[str, float]:
-    """Return the power of a design; if ``scales`` are given, low and high are the powers at the limits of the SDs."""
+    """Return the power of a design; with ``scales``, low and high are the powers at the limits of the SDs."""
     kind, difference, sds, claim, level = study
     row = _power(study, numbers, simulations, seed)
     for end, scale in zip(("low", "high"), scales, strict=False):
@@ -172,19 +172,19 @@ def _pilot_note(df: float) -> list[str]:
 def _check_sizes(kind: str, difference: float, claim: str, margin: float | None) -> None:
     largest, chosen = _MAX_DIFFERENCE[kind], kind in {"AB", "ABX"}
     if kind == "ABX" and difference < _CHANCE:
-        raise ArgumentError.of("difference", f"must be at least the {_CHANCE:g} of guesses for ABX, got {difference!r}")
+        raise ArgumentError.of("difference", f"must be at least {_CHANCE:g} for ABX (guessing), got {difference!r}")
     between(difference, "difference", 0.0 if chosen else -largest, largest)
     if (margin is None) == (claim in {"not worse", "equivalent"}):
         rule = "required" if margin is None else "not allowed"
         raise ArgumentError.of(
-            "margin", f"{rule} for the claim {claim!r}; a margin goes with 'not worse' or 'equivalent'"
+            "margin", f"is {rule} for the claim {claim!r}; the claims 'not worse' and 'equivalent' need one"
         )
     if margin is not None:
         between(margin, "margin", 0.0, 0.5 if chosen else largest)
 
 
 def _counts(name: str, values: Sequence[int] | int, minimum: int) -> list[int]:
-    """Validate numbers of listeners, items, repeats or texts; a single number is a sequence of one."""
+    """Validate numbers of listeners, items, repeats or texts; a single number becomes a list of length 1."""
     several = [values] if np.ndim(values) == 0 else list(values)  # type: ignore[arg-type]
     if not several:
         raise ArgumentError.of(name, "at least one number is required")
@@ -236,7 +236,7 @@ def _sds(kind: str, sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) 
 
 
 def _deviations(sd: Any, rule: str, count: int) -> tuple[float, ...]:
-    """Validate ``count`` SDs. Raises ArgumentError, whose message ends the ``rule``."""
+    """Validate ``count`` SDs. Raises ArgumentError, which states the ``rule``."""
     try:
         values = tuple(map(float, sd))
     except (TypeError, ValueError):
@@ -354,7 +354,7 @@ def _of_pilot(pilot: Effects, metric: str | None) -> tuple[float, float, float]:
     metric = metric if metric is not None else str(contrasts["metric"].iloc[0])
     rows = contrasts[contrasts["metric"] == metric]
     if "error_texts" not in rows or rows.empty or not np.isfinite(rows["error_texts"]).any():
-        raise ArgumentError.of("pilot", f"must have texts as a block in {metric!r}")
+        raise ArgumentError.of("pilot", f"must be a result of effects() with texts as a block for {metric!r}")
     take_sd = variance[(variance["metric"] == metric) & variance["source"].isin(["sampling", "residual"])]["sd"].iloc[0]
     count = rows["df_texts"] + 1.0
     # The error with random texts also includes the variance of takes, which the error with fixed texts estimates.

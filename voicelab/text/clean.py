@@ -159,7 +159,7 @@ _SUPERSCRIPTS = re.compile(f"[{''.join(_SUPERSCRIPT)}]+")
 _LONE_GREEK = re.compile(r"(?<![\u0370-\u03ff\u1f00-\u1fff])[\u0391-\u03c9](?![\u0370-\u03ff\u1f00-\u1fff])")
 _STEPS: Final = tuple((re.compile(pattern), template) for pattern, template in rows("cleaning"))
 _LEFT_OUT = re.compile(r"(?!μΩ)[\u0370-\u03ff\u1f00-\u1fff]{2,}|→(?=[^\w\n]{0,20}(?:\n|\Z))")
-"""Characters with a spoken form that do not have it in a Greek word or at the end of a line."""
+"""Characters that are not spoken: those of a Greek word, and an arrow at the end of a line."""
 _NUMERAL = re.compile(r"(?<![\wⅠ-ⅿ])(?P<name>[A-Z][a-z]+ )?(?P<numeral>[Ⅰ-Ⅻⅰ-ⅻ])(?![\wⅠ-ⅿ])")
 _NUMERALS: Final = str.maketrans(
     {"〇": "零", "→": "到", **{chr(base + i): f" {i + 1} " for base in (0x2160, 0x2170) for i in range(12)}}
@@ -200,7 +200,7 @@ def script(char: str) -> str:
 
 @lru_cache(maxsize=4096)
 def fold(char: str) -> str | None:
-    """Fold `char` to ASCII or `SPEAKABLE_SYMBOLS` ("é" to "e", "ﬁ" to "fi", "Ａ" to "A"); None if there is no equivalent."""
+    """Fold `char` to ASCII or `SPEAKABLE_SYMBOLS` ("é" to "e", "ﬁ" to "fi"); return None if it has no equivalent."""
     if char.isascii():
         return char if char.isprintable() or char == "\n" else " "
     if char in _PLAIN:
@@ -388,7 +388,7 @@ _KANA: Final = re.compile("[\u3041-\u3096\u30a1-\u30fa]")
 
 
 def _language(text: str) -> str | None:
-    """Detect a language of `FREQUENT` other than English; None if the evidence is weak."""
+    """Detect a language of `FREQUENT` other than English; return None if the evidence is weak."""
     words = [word.lower() for word in _WORDS.findall(unicodedata.normalize("NFC", text))]
     if len(words) < _MIN_WORDS:
         return None

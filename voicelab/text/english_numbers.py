@@ -45,7 +45,7 @@ def _below_thousand(n: int) -> list[str]:
 
 
 def cardinal(n: int) -> str:
-    """Verbalize an integer; digit by digit from `MAX_CARDINAL` on."""
+    """Verbalize an integer, from `MAX_CARDINAL` on digit by digit."""
     if n < 0:
         return f"minus {cardinal(-n)}"
     if n == 0:
@@ -110,7 +110,7 @@ def paired(number: str) -> str:
 
 
 def counted(number: str, name: str) -> str:
-    """Verbalize a number of things: "1", "hour" is one hour, "2.5", "hour" two point five hours."""
+    """Verbalize a number with its noun: "1", "hour" is one hour, "2.5", "hour" two point five hours."""
     return f"{decimal(number)} {name}{'' if number == '1' else 's'}"
 
 
@@ -257,7 +257,7 @@ def _function(m: Match) -> str:
 
 
 def _letter_range(m: Match) -> str:
-    """Verbalize a range of letters, sizes or cells; A1-C3 is one, C3-A1 is not."""
+    """Verbalize a range of letters, sizes or cells, such as A1-C3, but not C3-A1."""
     if m["cue"]:
         return f"{m['cue']}{'ay' if m['start'] in 'Aa' else m['start']} to "
     if m["cell"] and m["row"] > m["last"]:

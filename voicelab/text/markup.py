@@ -274,7 +274,7 @@ _FUNCTION_WORDS: Final = FREQUENT["English"] - {"no", "see", "go", "two", "water
 
 
 def _paused(text: str) -> str:
-    """Add a punctuation mark at the end of each line that ends a unit: an item, a verse, a heading, a part of an address."""
+    """Add a punctuation mark to each line that is a unit: a list item, a verse, a heading, or a line of an address."""
     text = _JOINED.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     text = re.sub(r"(?<=[a-z])-\n[ \t]*(?=[a-z])", "-", text)
     text = _ROW.sub(lambda m: f"{m[1]}{_STOP}\n", text)

@@ -68,8 +68,8 @@ _DIGIT_NEXT = re.compile(r"\s*\d")
 def ends_sentence(text: str, end: int) -> bool:
     """Test whether the abbreviation with its period at ``text[end - 1]`` also ends its sentence.
 
-    It does at the end of the text and before a word that typically starts a sentence. An abbreviation in a time of day also
-    does before any other capitalized word, except a day, a month, a time zone or a title.
+    The sentence ends at the end of the text, and before a word that typically starts a sentence. After an abbreviation in a
+    time of day, it also ends before any other capitalized word except a day, a month, a time zone or a title.
     """
     if _REST.match(text, end):
         return True

@@ -56,7 +56,7 @@ def prepare_samples(
     Args:
         request: Request with encoded recordings.
         recognizer: Called to create missing transcripts; if it returns None, they stay empty.
-        aligner: Called to check given transcripts; if it returns None, they are not checked.
+        aligner: Called to check the request's transcripts; if it returns None, they are not checked.
 
     Raises:
         RequestInvalid: A recording contains no audio or speech, or is too large or too long (the error states its index);
@@ -170,7 +170,7 @@ _DECODERS: Final[dict[ImageKind, type[ImageFile]]] = {"png": PngImageFile, "jpeg
 
 
 def image_kind(data: bytes) -> ImageKind | None:
-    """Detect PNG, JPEG or WebP from the signature; None for other data."""
+    """Detect PNG, JPEG or WebP from the signature; return None for other data."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "png"
     if data.startswith(b"\xff\xd8\xff"):

@@ -166,7 +166,7 @@ class VoiceStore(Closeable):
         self._change_state(id, "training", "failed")
 
     def get(self, id: str, owner: str) -> VoiceModel:
-        """Return the record of a voice. Raises the same NotFound for unknown voices and for private voices of others."""
+        """Return the record of a voice. Raises the same NotFound if it is unknown or private to another owner."""
         with self._visible(id, owner) as (db, row):
             return _record(db, row)
 

@@ -107,7 +107,7 @@ class DecodingThread:
                 future.set_result(result)
 
     def _take(self) -> list[_Task]:
-        """Take the next task, or waiting blocks as a batch; empty if an earlier batch already included this task."""
+        """Take the next task, or waiting blocks as a batch; return [] if an earlier batch already included this task."""
         tasks: list[_Task] = []
         while self._waiting and len(tasks) < self.decoding.max_batch:
             if tasks and not (isinstance(tasks[0][2], CodeBlock) and isinstance(self._waiting[0][2], CodeBlock)):

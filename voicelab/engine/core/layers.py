@@ -16,7 +16,7 @@ State = tuple[Tensor, ...]
 
 
 class Carry:
-    """State of a batch of streams: each layer in turn reads its left context and appends the context of the next block."""
+    """State of a batch of streams: each layer reads its left context and appends the left context of the next block."""
 
     def __init__(self, pasts: Sequence[State | None]) -> None:
         """Start from the state of each stream after its previous block, or from one state of all streams.
@@ -42,7 +42,7 @@ class Carry:
         return extended
 
     def positions(self, steps: int, device: torch.device) -> Tensor:
-        """Return the number of steps before this block of `steps`, (batch,), or (1,) if all streams share one state."""
+        """Return the number of steps before this block of `steps`: (batch,), or (1,) if all streams share one state."""
         before = self.past(lambda: torch.zeros(1, dtype=torch.int64, device=device))
         self.after.append(before + steps)
         return before

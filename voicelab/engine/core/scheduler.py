@@ -35,7 +35,7 @@ class RowStep:
     """Codes (codebooks,); None if the step made no frame, because the model ended the speech (`ended`) or is still processing
     its prompt."""
     position: int = -1
-    """Position in the segment that the frame speaks, in the units of the segment's `words`; -1 if unknown."""
+    """Position in the segment to which the frame belongs, in the units of the segment's `words`; -1 if unknown."""
     ended: bool = False
     """Whether the segment's speech ends with this step."""
     full: bool = False
@@ -246,7 +246,7 @@ class Worker:
         return True
 
     def _step(self, sequences: list[Sequence]) -> None:
-        """Compute a frame of each sequence. If that fails, step each alone, so that only the faulty one fails."""
+        """Compute a frame of each sequence. If that fails, step each sequence alone, so that only the faulty one fails."""
         try:
             steps = self._runner.step([sequence.row for sequence in sequences])
         except Exception as error:  # noqa: BLE001 - the thread must survive a failing batch

@@ -39,7 +39,7 @@ class Frame:
     codes: Codes | None
     """Codes (codebooks,); None at the end of the segment."""
     position: int = -1
-    """Position in the segment that the frame speaks; see `scheduler.RowStep`."""
+    """Position in the segment to which the frame belongs; see `scheduler.RowStep`."""
     ending: Ending | None = None
     cut: bool = False
     """Whether speech is cut off after this frame; the end of the segment, which has the reason, follows at once."""

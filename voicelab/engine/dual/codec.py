@@ -287,7 +287,7 @@ class _Codebook(nn.Module):
         return cast("Tensor", (self.in_proj(x).transpose(1, 2) @ F.normalize(self.codebook.weight).T).argmax(-1))
 
     def entry(self, codes: Tensor) -> Tensor:
-        """Look up the latents (batch, latent, time) of codes (batch, time); codes out of range take the last entry."""
+        """Look up the latents (batch, latent, time) of codes (batch, time); codes out of range get the last entry."""
         entries: Tensor = self.codebook(codes.clamp(max=self.codebook.num_embeddings - 1))
         return cast("Tensor", self.out_proj(entries.transpose(1, 2)))
 
@@ -523,7 +523,7 @@ class CodecFile(NamedTuple):
 
 
 def _plain_name(name: str) -> str | None:
-    """Normalize a tensor name: remove the prefix, and rename weight norms to ``weight_g``, ``weight_v``; None for buffers."""
+    """Remove the prefix of a tensor name, and rename weight norms to ``weight_g``, ``weight_v``; return None for buffers."""
     name = name.removeprefix("generator.")
     if name.endswith((".freqs_cis", ".causal_mask")):
         return None

@@ -160,7 +160,7 @@ class TensorFiles:
 
 
 def shards_of(path: Path) -> list[str]:
-    """List the files named by an index; empty for another file. Raises WeightsError: the index is invalid."""
+    """List the files named by an index; return [] for any other file. Raises WeightsError: the index is invalid."""
     return sorted(set(read_json(path, _INDEX).weight_map.values())) if path.suffix == ".json" else []
 
 

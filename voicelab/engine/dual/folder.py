@@ -125,8 +125,8 @@ LICENSES: dict[Model, License] = {
         id="cc-by-nc-sa-4.0",
         weights="S1-mini",
         name="license CC BY-NC-SA 4.0",
-        terms="It permits non-commercial use that names the makers; what is adapted from the weights is shared under "
-        "the same license.",
+        terms="It permits non-commercial use with attribution; adaptations of the weights must be shared under the same "
+        "license.",
         notice="OpenAudio S1-mini by Fish Audio, CC BY-NC-SA 4.0.",
     ),
 }

@@ -125,7 +125,7 @@ _TEXT, _AUDIO, _SHARED = "text_model.model.", "audio_decoder.", "codebook_embedd
 
 
 def common_name(name: str) -> str | None:
-    """Convert a tensor name of any of the family's file formats to the common name; None for unused tensors."""
+    """Convert a tensor name of any of the family's file formats to the common name; return None for unused tensors."""
     if name.startswith(_TEXT):
         return name.removeprefix(_TEXT)
     if name.startswith(_AUDIO):
@@ -206,7 +206,7 @@ class DualLM:
         self._fast_mask = self.fast.mask(self._passes[0], 2, self.embeddings.dtype)[:1]
 
     def compiled(self, regions: Regions) -> DualLM:
-        """Return a copy whose parts run compiled: embedding, layers of both transformers, logits, and choices of codes."""
+        """Return a copy with compiled embedding, layers of both transformers, logits, and choices of codes."""
         model = copy.copy(self)
         model.slow, model.fast = self.slow.compiled(regions), self.fast.compiled(regions)
         for name in ("embed", "fast_logits", "choose_code", "first"):

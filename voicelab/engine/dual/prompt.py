@@ -42,7 +42,7 @@ _WORDS = (
 
 
 class Tokenizer(Protocol):
-    """Converts text to ids; special tokens in it are recognized, and none are added."""
+    """Converts text to ids; recognizes special tokens in the text, and adds none."""
 
     def encode(self, text: str) -> list[int]:
         """Convert text to ids."""
@@ -202,7 +202,7 @@ class DualVoice:
 
     @classmethod
     def from_bytes(cls, packed: bytes, codebooks: Sequence[int]) -> DualVoice | None:
-        """Deserialize `to_bytes`; None for another format, or for codes outside codebooks of these sizes."""
+        """Deserialize `to_bytes`; return None for another format, or for codes outside codebooks of these sizes."""
         try:
             form, *items = msgpack.unpackb(packed)
             if form != _FORM:

@@ -225,7 +225,7 @@ class DualRunner:
 
     def _input(self, row: int, state: DualRow) -> RowInput:
         if not state.state.column:
-            raise EngineError("a row must be given text before it is stepped")
+            raise EngineError("a row must have text before it is stepped")
         settings = state.settings
         return RowInput(
             state=None if self._step.in_flight(row) else state.latest,

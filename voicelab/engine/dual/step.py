@@ -239,7 +239,7 @@ class DualStep:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Compute states (rows, width), random numbers, whether to redraw, and the mask.
 
-        The mask is made once for all layers, since a compiler would recompute it in each.
+        The mask is computed once for all layers, because a compiler would recompute it in each layer.
         """
         state = torch.where(table[:, :1] > 0, table[:, 2:], before)
         _, position, frame, turn_frames, _ = state.split(self._widths, 1)

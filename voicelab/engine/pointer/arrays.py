@@ -40,7 +40,7 @@ class Weights:
         self._tensors, self._prefix = tensors, prefix
 
     def under(self, prefix: str) -> Weights:
-        """Return the tensors whose names begin with a prefix, by the rest of the name."""
+        """Return the tensors whose names begin with a prefix, without it."""
         return Weights(self._tensors, self._prefix + prefix)
 
     def take(self, name: str, *shape: int) -> Floats:

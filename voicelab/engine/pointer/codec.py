@@ -150,7 +150,7 @@ class Vocoder(nn.Module):
         return pulses * 2 * torch.sqrt(hz / self.sample_rate)
 
     def _response(self, log_gain: Tensor, f0: Tensor) -> Tensor:
-        """Compute the response of a log magnitude: minimum phase (Oppenheim and Schafer, ch. 13) except for the glottis."""
+        """Compute the response of a log magnitude: minimum phase (Oppenheim and Schafer, ch. 13) plus glottal phase."""
         # The glottal flow rises slowly and ends abruptly: a resonance of maximum phase (Doval, d'Alessandro, Henrich, 2006).
         cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
         octave = self.hz / f0[..., None]

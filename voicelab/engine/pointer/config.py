@@ -59,7 +59,7 @@ class CodecConfig(_Config):
     fine_width: int = 96
     """Channels at the rate of the vocoder's steps."""
     depth: int = 4
-    """Convolution blocks at the code frame rate, in encoder and decoder; the decoder has one fewer at the fine rate."""
+    """Number of convolution blocks at the code frame rate; at the rate of the steps, the decoder has one fewer."""
     filter_bands: int = 100
     """Number of bands of the harmonic filter and of the noise filter."""
     phones: int = 72

@@ -82,7 +82,7 @@ class Lexicon:
         return self._word(lower)
 
     def look_up(self, word: str) -> tuple[str, ...] | None:
-        """Look up the phones of a word in the lexicon, or decode a word made by `word_of_arpabet`; None if unknown."""
+        """Return the phones of a word in the lexicon or of a word from `word_of_arpabet`; None if the word is unknown."""
         if word.startswith(_SPAN) and (span := _span_phones(word)):
             return span
         entry = _EXCEPTIONS.get(word) or self._lexicon.get(word)
@@ -170,7 +170,7 @@ def _loan_word(letters: str, arpabet: str, ending: str) -> str:
 
 
 def _span_phones(word: str) -> tuple[str, ...]:
-    """Decode a word made by `word_of_arpabet`; () for any other word."""
+    """Decode a word from `word_of_arpabet`; return () for any other word."""
     coded = word.removeprefix(_SPAN).partition("qq")[0].split("q")
     phones = tuple(code if code in PHONES else code[:-1] + {"u": "0", "i": "1"}.get(code[-1:], "?") for code in coded)
     return phones if all(phone in PHONES for phone in phones) else ()
@@ -185,7 +185,7 @@ def _is_spelled(word: str, in_lexicon: bool) -> bool:
 
 
 def _unsayable(word: str) -> bool:
-    """Whether a word can only be spelled; longer words without a vowel are noise, left to the G2P model."""
+    """Return whether a word can only be spelled. Longer words without a vowel are noise, left to the G2P model."""
     return len(word) <= _MAX_SPELLED_LETTERS and not _VOWEL_LETTERS & set(word)
 
 

@@ -134,7 +134,7 @@ class PointerRunner:
 _SILENCE = (PHONES.index("^"),)
 """The silence before speech. It lasts at least two frames, because the beginning of the next phone may still be silent."""
 _EMPHASIS = 0.16
-"""Dwell that a frame on a vowel of an emphasized word counts as, instead of 1; this lengthens the word by half."""
+"""Dwell of a frame on a vowel of an emphasized word, instead of 1, which lengthens the word by half."""
 _MAX_CHARACTERS = 600
 """Maximum characters of normalized text per model input; the speech of that many fits the default max_new_tokens."""
 _MAX_CHINESE_CHARACTERS = 160

@@ -45,10 +45,10 @@ class FrontEnd:
 
     @COMPUTING
     def read(self, text: str) -> Phonemes:
-        """Convert a segment to phones; empty if it has no word. A Chinese character is a word, including the r of its erhua.
+        """Convert a segment to phones, of which there are none if it has no word.
 
-        A segment begins with the silence before speech and ends with a pause; inside it, each sentence ends with a pause and
-        begins with a silence, as in the training data.
+        A Chinese character is a word, including the r of its erhua. As in the training data, the segment and each sentence
+        in it begin with a silence phone and end with a pause phone.
         """
         tokens = self._tokens(text)
         names: list[str] = []
@@ -82,11 +82,11 @@ class FrontEnd:
         return [token for span in spans for token in (_TOKEN.findall(span) if isinstance(span, str) else (span,))]
 
     def _has_chinese(self, text: str) -> bool:
-        """Whether a text has characters that the Mandarin module reads; it is imported only then."""
+        """Return whether a text has Chinese characters and the voice reads them."""
         return "zh" in self.languages and any(map(is_han, text))
 
     def _sounds(self, tokens: list[str | Syllable]) -> list[tuple[str, ...] | None]:
-        """Pronounce each word, from last to first because a word may depend on the next one; None represents punctuation."""
+        """Pronounce each word, from last to first because a word may depend on the next word; punctuation becomes None."""
         out: list[tuple[str, ...] | None] = [None] * len(tokens)
         after = ""
         words = [_word(token) for token in tokens]

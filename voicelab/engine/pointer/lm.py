@@ -155,7 +155,7 @@ class LM(nn.Module):
         return torch.stack([table(codes[..., i]) for i, table in enumerate(self.frame)]).sum(0)
 
     def step_input(self, frames: Tensor, text: Tensor, dwell: Tensor, speaker: Tensor | float = 0.0) -> Tensor:
-        """Sum the slow stack's inputs: the previous frame, the phone at the pointer, the dwell on it, and the speaker.
+        """Sum the slow stack's inputs: the previous frame, the phone at the pointer and its dwell, and the speaker.
 
         All are (batch, time, slow width) except `dwell`, which is (batch, time). `speaker` may be (batch, 1, slow width).
         """

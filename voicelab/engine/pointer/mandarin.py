@@ -189,7 +189,7 @@ def _readings(word: str) -> Iterator[Syllable | None]:
 
 
 def _syllable(character: str, spelled: str) -> Syllable | None:
-    """Parse pinyin with a tone digit; None if it is not pinyin."""
+    """Parse pinyin with a tone digit; return None for other text."""
     from pypinyin.contrib.tone_convert import to_finals, to_initials
 
     plain, tone = spelled[:-1], spelled[-1:]

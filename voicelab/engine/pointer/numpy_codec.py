@@ -219,7 +219,7 @@ class NumpyStream:
         return out
 
     def _response(self, log_gain: Floats, f0: Floats) -> NDArray[np.complex64]:
-        """Compute the complex response of a log magnitude: minimum phase except for the glottis; see codec.Vocoder."""
+        """Compute the frequency response of a log magnitude, with minimum phase except for the glottal flow."""
         phase = np.fft.rfft(np.fft.irfft(log_gain, n=WINDOW) * cepstrum_fold()).imag
         octave = frequencies(self._codec.config.sample_rate) / f0[:, None]
         phase += 2 * np.arctan2(np.float32(2 * GLOTTAL_DAMPING) * octave, 1 - np.square(octave))

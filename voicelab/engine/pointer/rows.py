@@ -18,9 +18,9 @@ DWELL_STEPS = 24
 STATISTICS = 3
 """Statistics per latent dimension that describe a speaker: see `speakers.speaker_statistics`."""
 REPEAT_WINDOW = 4
-"""Number of frames that the repetition penalty covers. A code may well repeat within a phone; a loop lasts longer."""
+"""Number of frames that the repetition penalty covers."""
 GRAIN = 32
-"""Cached positions are evicted in multiples of this, so sums over them are grouped alike after any number of evictions."""
+"""Cached positions are evicted in multiples of this number, so that evictions do not change the rounding of sums."""
 
 Parked = tuple[Any, Any, int]
 """A saved cache row: keys and values (layers, heads, length, head width), and the number of positions evicted before."""
@@ -30,7 +30,8 @@ class KVCache:
     """Preallocated key-value cache of several sequences.
 
     Shapes: keys and values (layers, rows, heads, room, head width); `lengths[row]` positions of a row are filled.
-    A row is filled from its start; when it is full, `make_room` slides the window back, so a sequence can be of any length.
+    A row is filled from its start; when it is full, `make_room` moves the window to the start, so the length of a sequence
+    is unlimited.
 
     Args:
         config: configuration of the stack.
@@ -118,7 +119,7 @@ class PointerRow:
     """Embedding (slow width,) of the speaker."""
     pointer: int = 0
     dwell: float = 0.0
-    """Frames that the pointer has rested on its phone; in an emphasized vowel each counts for less."""
+    """Number of frames that the pointer has spent on its phone; a frame on an emphasized vowel counts less."""
     before: Codes | None = None
     """Codes (codebooks,) of the previous frame."""
     recent: list[int] = field(default_factory=lambda: [-1] * REPEAT_WINDOW)
@@ -141,7 +142,7 @@ class PointerRow:
             EngineError: the row has no text.
         """
         if self.text is None:
-            raise EngineError("a row must be given text before it is stepped")
+            raise EngineError("a row must have text before it is stepped")
         out: Floats = self.text[self.pointer] + self.voice
         return out
 

@@ -1,15 +1,15 @@
 """Speakers of the embedded family: measured from reference audio, fitted to the language model, and compared.
 
 A speaker is described by statistics of the codec's latents over a recording: see `speaker_statistics`. The model was trained
-on some hundreds of speakers; for an unseen one its pitch may be off by a semitone or two, with a constant bias. So the model
+on some hundreds of speakers; for an unseen speaker, its pitch has a constant bias of up to two semitones. So the model
 synthesizes a few sentences, their statistics are compared to those of the reference, and a share of the difference is added
 to the conditioning (docs/decisions/09-cloned-and-kept-voices.md). For a telephone reference, the channel is compensated
-first: the model's sentences are encoded once as they are and once band-limited, and the difference is attributed to the
+first: the model's sentences are encoded once unchanged and once band-limited, and the difference is attributed to the
 channel.
 
-The long-term spectrum of speech gives a cloned voice the timbre of its speaker. Codes preserve a timbre as far as the
-codebooks cover it, and the language model as far as its training does. Part of both errors is constant over sentences, so a
-filter in the vocoder can correct it. The codec's error is measured between a recording and its decoded copy, which have the
+The timbre of a cloned voice depends on its long-term spectrum, in which the codebooks and the language model have errors if
+the speaker is unlike those of the training data. These errors are partly constant over sentences, so a filter in the
+vocoder can correct them. The codec's error is measured between a recording and its decoded copy, which have the
 same words. The language model's error is measured between that copy and synthesized speech, which have different words, so
 only a share of that difference is attributed to the speaker (docs/decisions/09-cloned-and-kept-voices.md).
 """
@@ -98,9 +98,9 @@ def gain_of(target: Floats, source: Floats, sample_rate: int) -> Floats:
     """Compute the log gains (bands,) that match one long-term spectrum to another at equal loudness.
 
     Args:
-        target: (bands,) mean power to match; bands absent from it are left unchanged.
+        target: (bands,) mean power to match; bands without power are left unchanged.
         source: (bands,) mean power to filter.
-        sample_rate: sample rate in Hz; bands are equally spaced in mel from 0 Hz to half of it.
+        sample_rate: sample rate in Hz; bands are equally spaced in mel up to half the sample rate.
     """
     mel = np.linspace(0, mel_of(sample_rate / 2), len(target))
     hz = 700.0 * (10.0 ** (mel / 2595.0) - 1.0)
@@ -142,7 +142,7 @@ _MAX_SENTENCE_FRAMES = 160
 _TELEPHONE_HZ = 4000.0
 _HIGH_BAND_DB = -50.0
 _BAND_EDGE_SHARE = 1e-4
-"""Share of the power that may lie below the band, and share above it; both exceed the quantization noise of 8-bit mu-law."""
+"""Maximum shares of the power below and above the band; both exceed the quantization noise of 8-bit mu-law."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class TelephoneBand:
 
 
 def telephone_band(samples: Samples, rate: int) -> TelephoneBand | None:
-    """Find the pass band of a mono recording; None if more than -50 dB of its power is above 4 kHz."""
+    """Find the pass band of a mono recording; return None if more than -50 dB of its power is above 4 kHz."""
     power: NDArray[np.float64] = np.abs(np.fft.rfft(samples.astype(np.float64))) ** 2
     hertz = np.fft.rfftfreq(samples.size, 1 / rate)
     narrow = hertz <= _TELEPHONE_HZ
@@ -192,7 +192,7 @@ class SpeakerProfile:
 
     @classmethod
     def from_bytes(cls, packed: bytes, width: int, bands: int) -> SpeakerProfile | None:
-        """Deserialize `to_bytes` with `width` statistics and `bands` powers; None if the length does not match."""
+        """Deserialize `to_bytes` with `width` statistics and `bands` powers; return None if the length does not match."""
         if len(packed) != 4 * (width + 2 * bands + 2):
             return None
         values = np.frombuffer(packed, "<f4").astype(np.float32)
@@ -319,7 +319,7 @@ def reference_notes(seconds: float, retained: float, *, narrow: bool) -> tuple[s
 
 
 def similarity(speaker: Floats, target: Floats, voices: Floats) -> float:
-    """Compute the similarity of two speakers: 1 for the same, 0 for the mean distance of two preset voices.
+    """Compute the similarity of two speakers: 1 for the same speaker, 0 at the mean distance between preset voices.
 
     The similarity is one minus the distance of the two speakers in the language model's speaker embedding over the mean
     distance between the checkpoint's voices. It is at most 1, and negative for greater distances. Recordings of one speaker
