@@ -39,7 +39,7 @@ def test_a_take_has_a_card_before_it_is_made(tmp_path: Path) -> None:
     names = [column.name for column in made.shown_columns]
     waiting = [card_of(index, row, names) for index, row in enumerate(plan.table().rows)]
     done = [card_of(index, row, names) for index, row in enumerate(made.rows)]
-    assert [card.state for card in waiting] == ["waiting"] * 8
+    assert [card.state for card in waiting] == ["missing"] * 8
     assert [(card.id, card.labels) for card in done] == [(card.id, card.labels) for card in waiting]
     assert [card.values for card in waiting] == [{k: v for k, v in card.values.items() if k != "seed"} for card in done]
     assert done[0].name == "temperature=0, voice=ada, repeat=0"

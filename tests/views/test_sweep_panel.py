@@ -237,12 +237,31 @@ def test_after_a_run_that_failed_another_can_begin(
     assert failed is not None
     assert failed.state == "failed"
     assert "division by zero" in panel.message.value
+    assert {row.state for row in panel.takes.grid.work.rows} == {"missing"}
     assert (panel.run_button.disabled, panel.run_button.description) == (False, "Run")
     again = panel.run()
     assert again is not failed
     assert panel.wait(20)
     assert panel.message.value == ""
     assert len(panel.result.takes) == 3
+
+
+def test_a_rejected_start_leaves_what_is_shown(panels: Callable[..., SweepPanel], tmp_path: Path) -> None:
+    panel = ran(panels())
+    panel.form.limits["requests"].value = "0"  # all takes are cached
+    assert panel.form.settled()
+    Cache(tmp_path / "cache").clear()
+    assert panel.run() is None
+    assert "the estimate must be within 0, got 3" in panel.message.value
+    assert [row.state for row in panel.takes.grid.work.rows] == ["done"] * 3
+    panel.form.limits["requests"].value = ""
+    ran(panel)
+    first = panels()
+    first.form.limits["requests"].value = "0"
+    assert first.form.settled()
+    Cache(tmp_path / "cache").clear()
+    assert first.run() is None
+    assert first.children == (first.design, first.children[1], first.message)
 
 
 def test_the_table_of_a_run_at_work_has_the_takes_that_are_there(panels: Callable[..., SweepPanel]) -> None:
@@ -269,7 +288,7 @@ def test_pause_cancel_and_resume(panels: Callable[..., SweepPanel]) -> None:
     assert panel.wait(10)
     assert time.monotonic() - begun < 1.0, "a running take stops within a second"
     assert backend.open == 0
-    assert {row.state for row in panel.takes.grid.work.rows} <= {"waiting", "done"}
+    assert {row.state for row in panel.takes.grid.work.rows} <= {"missing", "done"}
     assert (panel.run_button.description, panel.run_button.disabled) == ("Resume", False)
     before = len(panel.result.takes)
     asked = len(backend.asked)

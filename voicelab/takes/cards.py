@@ -8,14 +8,14 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from voicelab.call import field_name, short_name
 from voicelab.clip import Clip
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.runs.failures import error_message
 from voicelab.takes.comparison import Comparison
-from voicelab.takes.rows import RowState, TakeRow
+from voicelab.takes.rows import TakeRow
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
@@ -30,6 +30,8 @@ _TERM: Final = re.compile(r"^(?P<name>[\w.]+)\s*(?P<sign>>=|<=|!=|==|=|>|<)\s*(?
 _MAD_SCALE: Final = 0.6745
 _MAX_COMPARED: Final = 9
 
+CardState = Literal["missing", "waiting", "running", "done", "failed"]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TakeCard:
@@ -39,7 +41,7 @@ class TakeCard:
         id: position in the order of the table.
         labels: label of each key column that is shown.
         values: plain values by column name, for filters and sorting.
-        state: waiting, running, done or failed.
+        state: missing (no take, and none is going to be synthesized), waiting, running, done or failed.
         figures: measurements by metric, NaN where undefined.
         error: error message, "" without an error.
         notes: notes of the take.
@@ -50,7 +52,7 @@ class TakeCard:
     id: int
     labels: Mapping[str, str]
     values: Mapping[str, Any] = field(default_factory=dict)
-    state: RowState = "waiting"
+    state: CardState = "missing"
     figures: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
     notes: tuple[str, ...] = ()
@@ -84,7 +86,7 @@ def card_of(id: int, row: TakeRow, names: Iterable[str], fetch: Callable[[], Cli
         id,
         {name: row.labels[name] for name in names},
         values if take is None else {"seed": take.seed, **values},
-        state=row.state,
+        state="missing" if row.state == "waiting" else row.state,
         error="" if row.error is None else error_message(row.error),
         notes=() if take is None else take.all_notes,
         fetch=None if take is None else fetch or take.clip,

@@ -211,7 +211,7 @@ class ResultPanel(SavedOutput, TakesView):
         return self.result.pick(index for index, _ in enumerate(self.result.rows) if index in chosen)
 
     def show_result(self, result: TakeTable) -> None:
-        """Show a table; missing takes are marked as waiting."""
+        """Show a table, with a card for each row, also without a take."""
         self.live = lambda: result
         self._names = [column.name for column in result.shown_columns]
         fetch = result.clip_of if result.matched and result.state == "done" else None

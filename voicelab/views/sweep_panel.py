@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from types import MappingProxyType
@@ -19,7 +20,8 @@ from voicelab.metrics.measure import resolve
 from voicelab.sweeps.run import CAPS, Budget, Outcome, SweepRun, counted
 from voicelab.sweeps.spec import axes_for, budget_of, retyped, texts_of, typed_axes
 from voicelab.sweeps.sweep import Sweep
-from voicelab.takes.rows import RowState, TakeRow
+from voicelab.takes.cards import CardState
+from voicelab.takes.rows import TakeRow
 from voicelab.takes.table import TakeTable
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.controls import described_field, described_knob, field_help, field_label, seed_reason
@@ -358,7 +360,7 @@ class SweepPanel(SavedOutput, Panel):
         return _SweepForm(sweep, self._form_changed)
 
     def table_of(self, sweep: Sweep, run: SweepRun | None = None) -> TakeTable:
-        """Return the table of a run, in which missing takes are marked as waiting."""
+        """Return the table of a run; the state of missing takes is "waiting"."""
         return sweep.table(run)
 
     def row_of(self, outcome: Outcome) -> TakeRow:
@@ -392,18 +394,23 @@ class SweepPanel(SavedOutput, Panel):
         sweep = self.sweep
         if sweep is None:
             return None
-        work = self.takes.grid.work
+        shown = threading.Event()
 
         def put(outcome: Outcome) -> None:
-            work.put([self.takes.card(sweep.grid.position(outcome.job), self.row_of(outcome))])
+            shown.wait()
+            self.takes.grid.work.put([self.takes.card(sweep.grid.position(outcome.job), self.row_of(outcome))])
 
         self.show_error(None)
-        self.takes.show_result(self.table_of(sweep))
         try:
             run = sweep.start(budget=self.form.budget, listener=put)
         except VoicelabError as error:
             self.show_error(error)
             return None
+        try:
+            self.takes.show_result(self.table_of(sweep))
+            self.takes.grid.work.mark(self.takes.grid.work.rows, "waiting")
+        finally:
+            shown.set()
         self.takes.live = lambda: self.table_of(sweep, run)
         self.design.set_title(0, f"Design: {sweep!r}")
         self.design.selected_index = None
@@ -453,7 +460,7 @@ class SweepPanel(SavedOutput, Panel):
             except Exception as error:  # noqa: BLE001 (an error of the run is shown)
                 ended = True
                 self.show_error(error)
-            running = self._mark_running(run, sweep, running)
+            running = self._mark_running(run, sweep, running, ended=ended)
             self._update_buttons()
             progress = run.progress
             # An estimate from the first takes alone would be inaccurate.
@@ -469,13 +476,13 @@ class SweepPanel(SavedOutput, Panel):
         self.progress.report(tone="danger" if run.progress.failed else styles.get(run.state, "danger"))
         self.update_saved_output()
 
-    def _mark_running(self, run: SweepRun, sweep: Sweep, previous: set[int]) -> set[int]:
-        """Mark the cards of running takes, and those of aborted takes as waiting."""
+    def _mark_running(self, run: SweepRun, sweep: Sweep, previous: set[int], *, ended: bool) -> set[int]:
+        """Mark the cards of running takes, and those of aborted takes as waiting, or all as missing if the run has ended."""
         work = self.takes.grid.work
         current = set(map(sweep.grid.position, run.running))
-        states: tuple[tuple[set[int], RowState], ...] = (
+        states: tuple[tuple[set[int], CardState], ...] = (
             (current - previous, "running"),
-            (previous - current, "waiting"),
+            ({row.id for row in work.rows}, "missing") if ended else (previous - current, "waiting"),
         )
         for keys, state in states:
             # A finished take keeps its state.

@@ -28,9 +28,9 @@ from voicelab.metrics import Metric, measure_rows
 from voicelab.metrics.measure import resolve
 from voicelab.recordings import REPEAT
 from voicelab.runs.failures import error_message
-from voicelab.takes.cards import TakeCard, compare_cards, filter_cards, find_outlier, sort_cards
+from voicelab.takes.cards import CardState, TakeCard, compare_cards, filter_cards, find_outlier, sort_cards
 from voicelab.takes.comparison import with_words
-from voicelab.takes.rows import Column, RowState
+from voicelab.takes.rows import Column
 from voicelab.views.background import Task
 from voicelab.views.bundles import format_figure, metric_label, with_unit
 from voicelab.views.comparison_panel import ComparePanel
@@ -157,7 +157,7 @@ class TakeRows:
                 if row.fetch is not None:
                     self._unmeasured.append(row.id)
 
-    def mark(self, rows: Iterable[TakeCard], state: RowState) -> None:
+    def mark(self, rows: Iterable[TakeCard], state: CardState) -> None:
         """Change the state of cards, except those that have been replaced."""
         with self._change(order=False):
             self._rows |= {row.id: replace(row, state=state) for row in rows if self._rows.get(row.id) is row}

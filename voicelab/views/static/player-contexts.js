@@ -1,7 +1,8 @@
 // Audio contexts of the page: one per sample rate, shared by all players.
 //
 // Matching rates avoid resampling of buffers and clicks at their edges. Contexts are global, since every widget has its
-// copy of this file and browsers limit the number of contexts.
+// copy of this file and browsers limit the number of contexts. The latency hint 0 requests the shortest output buffer: in
+// Chromium on Linux the output latency is 8 ms, and 32 ms with "interactive".
 
 const KEY = Symbol.for("voicelab.contexts");
 
@@ -18,7 +19,7 @@ if (!globalThis[KEY]) {
 function entry(rate) {
   const contexts = globalThis[KEY];
   if (!contexts.has(rate)) {
-    const audio = new AudioContext({ latencyHint: "interactive", sampleRate: rate });
+    const audio = new AudioContext({ latencyHint: 0, sampleRate: rate });
     contexts.set(rate, { audio, users: new Set() });
   }
   return contexts.get(rate);

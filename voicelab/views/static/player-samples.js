@@ -1,5 +1,6 @@
 // Growing buffer of the samples of an utterance, with extremes for drawing, and file export.
 
+const AUDIBLE = 0.003; // -50 dBFS
 const BLOCK = 256; // samples per cached minimum and maximum, for fast drawing of long recordings
 
 export class Samples {
@@ -11,6 +12,7 @@ export class Samples {
     this.rate = rate;
     this.length = 0;
     this.peak = 0;
+    this.onset = Infinity; // the first audible sample
     this.complete = false;
     this.data = new Float32Array(rate * 4);
     this.low = [];
@@ -33,6 +35,7 @@ export class Samples {
       const value = pcm[i] / 32768;
       const block = Math.floor((start + i) / BLOCK);
       this.data[start + i] = value;
+      if (this.onset === Infinity && Math.abs(value) > AUDIBLE) this.onset = start + i;
       if (!(this.low[block] <= value)) this.low[block] = value;
       if (!(this.high[block] >= value)) this.high[block] = value;
       if (Math.abs(value) > this.peak) this.peak = Math.abs(value);

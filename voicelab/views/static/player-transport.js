@@ -2,8 +2,8 @@
 
 import { hold, release } from "./player-contexts.js";
 
-const RESERVE = 0.1; // seconds of initial delay plus buffered audio before streamed speech starts
-const SOON = 0.02; // minimum initial delay; later buffers are scheduled relative to the first, which must not be late
+const RESERVE = 0.1; // seconds of initial delay plus buffered audio before the first audible sample of a stream
+const SOON = 0.01; // minimum initial delay; later buffers are scheduled relative to the first, which must not be late
 const LEAD = 0.06; // the delay after an underrun is twice this, enough for two cores under load
 const WORST_LEAD = 0.32; // maximum delay after repeated underruns
 const AT_ONCE = 0.01; // the delay of complete speech
@@ -69,6 +69,7 @@ export class Transport {
     this.anchor = null;
     if (this.region) this.scheduled = this.inside(this.scheduled);
     else if (this.samples.complete && this.scheduled >= this.samples.length) this.scheduled = 0;
+    this.start = this.scheduled;
     if (this.stretched) this.stretch();
     else if (this.region) this.repeat();
     else this.schedule();
@@ -85,7 +86,10 @@ export class Transport {
     const { rate, data, length } = this.samples;
     // In integer frames, so that each buffer starts on the frame after the end of the previous.
     const frame = () => this.anchor.frame + this.scheduled - this.anchor.sample;
-    if (this.anchor && frame() / rate < this.audio.currentTime) {
+    const ahead = () => frame() / rate - this.audio.currentTime;
+    // A gap in the silence before the first word is inaudible.
+    if (this.anchor && this.scheduled <= this.samples.onset && ahead() < (this.silent ? 0 : this.wait)) this.anchor = null;
+    if (this.anchor && ahead() < 0) {
       this.underruns += 1;
       this.lead = Math.min(2 * this.lead, WORST_LEAD);
       this.anchor = null;
@@ -97,9 +101,14 @@ export class Transport {
     this.scheduled = length;
   }
 
+  /** Whether all samples so far are silent. */
+  get silent() {
+    return this.samples.onset >= this.samples.length;
+  }
+
   /** Whether playback has not started and samples that arrived since allow an earlier start. */
   get sooner() {
-    if (!this.anchor || this.underruns) return false;
+    if (this.anchor?.sample !== this.start || this.underruns) return false;
     const there = (this.samples.length - this.anchor.sample) / this.samples.rate;
     return this.anchor.frame / this.samples.rate - this.audio.currentTime > this.waitFor(there);
   }
@@ -120,7 +129,7 @@ export class Transport {
 
   /** The initial delay if `there` seconds have arrived. */
   waitFor(there) {
-    return Math.max(RESERVE - there, SOON, 2 * (this.audio.baseLatency ?? 0));
+    return Math.max(this.silent ? 0 : RESERVE - there, SOON, 2 * (this.audio.baseLatency ?? 0));
   }
 
   /** Loop the region from the current position, as a rotated buffer, so without a gap. */

@@ -4,7 +4,7 @@ import { copier, element } from "./dom.js";
 import { shape } from "./player-controls.js";
 
 export const HEIGHT = 138; // pixels of a card
-const WORDS = { waiting: "waiting", running: "synthesizing", done: "", failed: "failed" };
+export const WORDS = { missing: "not synthesized", waiting: "waiting", running: "synthesizing", done: "", failed: "failed" };
 
 /** One card, used for one take after another. */
 export class Card {

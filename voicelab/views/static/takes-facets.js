@@ -6,7 +6,7 @@
 
 import { colour } from "./cividis.js";
 import { element } from "./dom.js";
-import { drawWave } from "./takes-card.js";
+import { WORDS, drawWave } from "./takes-card.js";
 
 const HEAD = 160; // pixels of the names of the rows, at most
 const NARROWEST = 112; // pixels of a cell
@@ -321,12 +321,12 @@ class Cell {
     button.tabIndex = view.active === id ? 0 : -1;
     button.hidden = !takes.places.has(id);
     button.setAttribute("aria-disabled", String(!card?.hear));
-    Object.assign(button.dataset, { id, state: card?.state ?? "waiting" });
+    Object.assign(button.dataset, { id, state: card?.state ?? "unknown" });
     button.classList.toggle("voicelab-take-odd", view.odd === id);
     button.setAttribute("aria-pressed", String(playing));
     const name = (card?.labels ?? []).map(([axis, value]) => `${axis} ${value}`).join(", ");
     const figures = (card?.figures ?? []).map(([metric, value]) => `${metric} ${value}`);
-    const state = card?.error ? `failed: ${card.error}` : card?.state === "done" ? "" : (card?.state ?? "waiting");
+    const state = card?.error ? `failed: ${card.error}` : WORDS[card?.state];
     button.title = [name, state, ...figures, chosen && "selected"].filter(Boolean).join(", ");
     button.setAttribute("aria-label", `${playing ? "Pause" : "Play"} ${button.title}`);
     button.dataset.selected = String(chosen);
@@ -346,7 +346,9 @@ class Cell {
     this.root.dataset.mean = known ? mean.toFixed(4) : "";
     const failed = this.cards.filter((card) => card?.state === "failed").length;
     const measured = known ? `${figure(mean)}${number > 1 ? ` ± ${figure(sd)}` : ""} ${cells.unit}`.trim() : "";
-    const pending = failed ? "" : this.cards.some((card) => card?.hear) ? "measuring…" : "waiting";
+    const states = this.cards.map((card) => card?.state);
+    const state = ["running", "waiting", "missing"].find((state) => states.includes(state));
+    const pending = failed ? "" : this.cards.some((card) => card?.hear) ? "measuring…" : WORDS[state] ?? "…";
     const text = twin >= 0 ? "identical" : measured || pending;
     const why = twin >= 0 ? `identical samples to ${this.facets.name(twin)}: ${measured}` : "";
     this.figure.textContent = [text, failed && `${failed} failed`].filter(Boolean).join(", ");

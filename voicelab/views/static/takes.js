@@ -45,7 +45,8 @@ class Takes {
     this.gone = true;
     this.wanted = null;
     this.transport.rest();
-    for (const [id, card] of this.cards) if (card.state === "running") this.cards.set(id, { ...card, state: "waiting" });
+    for (const [id, card] of this.cards)
+      if (!["done", "failed"].includes(card.state)) this.cards.set(id, { ...card, state: "missing" });
     this.tell();
   }
 
