@@ -1,5 +1,5 @@
 """Overhead of calls to own models: the time that voicelab adds to a function, a worker process and a command that return
-10 ms of audio, and the time in which an evaluation of finished rows resumes.
+10 ms of audio, and the time to resume an evaluation whose rows are finished.
 
     python bench/backends.py
     python bench/backends.py --calls 20 --rows 100

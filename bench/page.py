@@ -40,7 +40,7 @@ Each result states its date, because not all results come from the same version:
   revision ([reason](decisions/07-the-same-samples.md)).
 - Results before 2026-11-26 that depend on the sound of the voice were measured with earlier weights.
 - Cloned voices were measured with revision 13.
-- In the speed of the embedded voice, the other checkout is the last revision in torch.
+- In the section on the speed of the embedded voice, the other checkout is the last revision that used torch.
 - Speed and memory before 2026-11-27 are those of the voice in torch; it now runs on NumPy.
 
 Compare speeds only within one run: the machine was 2.4 times slower on 2026-11-24 than on other days.

@@ -230,7 +230,7 @@ def fetch_command(name: str) -> str:
 
 
 def full_name(name: str) -> str:
-    """Return the name of a recognizer in tables, with its model and without folders; "" is the default."""
+    """Return the name of a recognizer for tables, with its model but without folders; "" selects the default."""
     kind, _, model = (name or _WHISPER).partition(":")
     return f"{kind}:{Path(model or DEFAULT_WHISPER).name}" if kind == _WHISPER else kind
 

@@ -316,7 +316,7 @@ class OggReader:
         self._check(page)
         flags = page[5]
         if bool(flags & _FLAG_CONTINUED) != self._continues:
-            raise AudioError("opus: a packet is broken off between two Ogg pages; the audio is damaged")
+            raise AudioError("opus: a packet is incomplete between two Ogg pages; the audio is damaged")
         (granule,) = struct.unpack_from("<q", page, 6)
         return OggPage(self._packets(page, bytes(lengths), begin), granule, bool(flags & _FLAG_LAST))
 

@@ -330,7 +330,7 @@ class _Models:
         self._is_used = True
 
     def parts(self, model: str) -> EngineParts:
-        """Return the parts of a model, which is loaded on first use.
+        """Return the components of a model, which is loaded on first use.
 
         Raises:
             WeightsError: the weights are damaged.

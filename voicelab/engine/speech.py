@@ -166,7 +166,7 @@ class Speech:
                 self._codes.append(frame.codes)
                 yield frame.codes
         if ended < 0 or begun > ended:
-            raise EngineError("the speech broke off before the end of the text")
+            raise EngineError("the speech ended before the end of the text")
 
     def _submit(self) -> None:
         """Submit the next segments, if any: a batch of independent ones, or one that later segments will continue."""

@@ -148,7 +148,7 @@ def _with_positions(votes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _listeners(people: pd.DataFrame) -> pd.DataFrame:
-    """Count all listeners of a study, and the analyzed ones, by answer."""
+    """Count the listeners of a study, and those who were analyzed, by answer."""
     import pandas as pd
 
     rows = [

@@ -513,7 +513,7 @@ class BlindBallot(BlindTest):
             return self.sound(body.get("id"))
         if call == "vote":
             return self.vote(listener, body)
-        raise NotFound("steps need a study")
+        raise NotFound("steps are available only in a study")
 
     def join(self, name: Any, session: Any = "") -> dict[str, Any]:
         """Return ``{"listener": …, "volume": …, "training": […]}``.

@@ -213,7 +213,8 @@ def _rating_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     rating = float(row["rating_score" if mushra else "stimuli_rating"])
     low, high = SCALES[test.kind]
     if system not in {stimulus.system for stimulus in test.sounds} or not low <= rating <= high:
-        raise ArgumentError.of("rating", f"{system!r} rated {rating:g}, on a scale from {low} to {high}")
+        rule = f"must be from {low} to {high}, for a sound of the test"
+        raise ArgumentError.of("rating", f"{rule}, got {rating:g} for {system!r}")
     return {**_common(test, row, row["trial_id"]), "system": system, "rating": rating}
 
 
@@ -223,7 +224,7 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     x = pair[other == pair[0]]
     answer = row["choice_answer"]
     if answer not in {"correct", "incorrect"} or other not in pair or not {*pair} <= set(test.systems):
-        raise ArgumentError.of("choice", f"{x!r} and {other!r}: {answer!r}")
+        raise ArgumentError.of("choice", f"must be correct or incorrect, got {answer!r} for {x!r} and {other!r}")
     right = answer == "correct"
     chosen, rejected = (x, other) if right else (other, x)
     return {**_common(test, row, item), "chosen": chosen, "other": rejected, "right": right}

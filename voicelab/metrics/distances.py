@@ -67,7 +67,7 @@ def _warped(subject: Subject, ours: _Floats, theirs: _Floats) -> _Path:
         raise Undefined(f"the clips cannot be aligned: {reason}")
     if ours.shape[1] * theirs.shape[1] > _MAX_PAIRS:
         seconds = " and ".join(f"{bands.shape[1] * HOP_S:.0f}" for bands in (ours, theirs))
-        raise Undefined(f"the clips are too long to be aligned: {seconds} s, of at most 50 s each")
+        raise Undefined(f"the clips must be at most 50 s long to be aligned, got {seconds} s")
     steps = warping_path(ours, theirs)
     return steps, np.linalg.norm(ours[:, steps[:, 0]] - theirs[:, steps[:, 1]], axis=0)
 

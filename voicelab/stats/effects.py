@@ -260,7 +260,7 @@ def _columns(
 ) -> tuple[list[str], list[str], list[str]]:
     axis_names, block_names = columns_of(frame, axes, "axes"), columns_of(frame, blocks, "blocks")
     if not axis_names:
-        raise ArgumentError.of("axes", "at least one is required")
+        raise ArgumentError.of("axes", "at least one axis is required")
     if both := set(axis_names) & set(block_names):
         raise ArgumentError.of("blocks", f"a column cannot be both axis and block, got {min(both)!r} in both")
     columns_of(frame, list(dict.fromkeys(totals.values())), "totals")
