@@ -462,7 +462,7 @@ class ListeningTest:
     def _masked(self, clean: Stimulus) -> Stimulus:
         """Mask a sound with noise drawn from the test's seed.
 
-        It has half the level of the sound, so as not to startle listeners.
+        The noise has half the original level and the sound a quarter, so as not to startle listeners.
         """
         sound = clean.clip.samples
         level = float(np.sqrt(np.mean(np.square(sound, dtype=np.float64))))

@@ -117,7 +117,7 @@ def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]
     wrong += list(frame.columns[frame.columns.duplicated() & frame.columns.isin(names)])
     if wrong:
         rule = f"must have one column for each system, named as in the test: {', '.join(names)}"
-        raise ArgumentError.of("votes", f"{rule}; got also {', '.join(map(repr, wrong))}: rename or remove it")
+        raise ArgumentError.of("votes", f"{rule}; also got {', '.join(map(repr, wrong))}: rename or remove it")
     systems = [name for name in names if name in frame]
     keys = [name for name in frame if name not in systems]
     long = frame.melt(keys, systems, var_name="system", value_name=value, ignore_index=False)
@@ -194,7 +194,7 @@ def _systems(test: ListeningTest) -> list[str]:
 
 
 def _scored(test: ListeningTest, frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Derive the column passed from the answers to attention checks; on several scales, from the first."""
+    """Derive the column passed from the answers to attention checks, on the first scale if there are several."""
     first = next(iter(test.scales), None)
     wanted = {f"trap {rating}": rating for rating in test.traps}
 

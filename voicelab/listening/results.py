@@ -546,5 +546,5 @@ class _Analysis:
         except ArgumentError:  # one listener or one item
             groups = listeners if len(set(listeners)) > 1 else None
             if groups is None:
-                self.notes.append(f"{name}: one listener, whose ratings alone determine the interval.")
+                self.notes.append(f"{name}: one listener, so the interval does not generalize to others.")
             self.scores[name] = mean_opinion_score(ratings, listeners=groups, **options)

@@ -438,7 +438,7 @@ def _add_ranks(
     for index, row in enumerate(rows):
         profile = None if profiles is None else profiles[0][..., index]
         row["p_robust"], least = exchanged_p(design, values[:, index], number, profile, ranks=True)
-        note = f"{axis}: no p by ranks can be below {least:.3g} here; add texts or repeats."
+        note = f"{axis}: p_robust cannot be below {least:.3g} here; add texts or repeats."
         tables.notes += [note] * (least > 1.0 - tables.confidence)
 
 

@@ -104,7 +104,7 @@ def numbers(values: Iterable[float] | npt.ArrayLike, name: str, minimum: int) ->
     except (TypeError, ValueError) as error:
         raise ArgumentError.of(name, f"must be numbers: {error}") from error
     if array.ndim != 1 or array.size < minimum:
-        raise ArgumentError.of(name, f"must be {minimum} numbers or more, shape (n,), got {array.shape}")
+        raise ArgumentError.of(name, f"must be at least {minimum} numbers of shape (n,), got shape {array.shape}")
     if not np.isfinite(array).all():
         raise ArgumentError.of(name, "must be finite, got NaN or infinity")
     return array

@@ -265,7 +265,7 @@ def krippendorff_alpha(ratings: npt.ArrayLike, *, level: Literal["ordinal", "int
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or np.isinf(table).any():
-        raise ArgumentError.of("ratings", f"must be numbers of shape (raters, items), got {table.shape}")
+        raise ArgumentError.of("ratings", f"must be numbers of shape (raters, items), got shape {table.shape}")
     one_of(level, "level", ("ordinal", "interval"))
     rated = np.isfinite(table)
     paired = rated.sum(axis=0) >= 2

@@ -65,7 +65,9 @@ class RestrictedLikelihood:
         # The likelihood of a saturated model is unbounded.
         if rank < values.size and residual < 1e-9 * self.products[-1, -1]:
             message = "systems, listeners and items explain every rating, so there is no residual variance"
-            raise ArgumentError.of("rating", f"{message}; crossed_mean (result.crossed of analyze) tests such ratings")
+            raise ArgumentError.of(
+                "rating", f"{message}; use crossed_mean (result.crossed of analyze) for such ratings"
+            )
 
     def at(self, ratios: Floats) -> Fit:
         """Evaluate the likelihood at variance ratios (groups,)."""

@@ -93,7 +93,7 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
     if np.ptp(logits) > _MAX_LOGIT:
         rule = "ratings of systems must overlap, or the odds are infinite"
         raise ArgumentError.of(
-            "rating", f"{rule}; the crossed test of analyze() (result.crossed) has an interval and p"
+            "rating", f"{rule}; use the crossed test of analyze() (result.crossed) for an interval and p"
         )
     system_covariance = np.zeros((len(names), len(names)))
     system_covariance[1:, 1:] = covariance[categories.size - 1 :, categories.size - 1 :]

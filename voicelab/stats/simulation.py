@@ -163,9 +163,7 @@ def _row(
 
 
 def _pilot_note(df: float) -> list[str]:
-    note = (
-        f"Intervals include the uncertainty of the pilot's SDs ({df:.3g} degrees of freedom): plan with the column low."
-    )
+    note = f"Intervals include the uncertainty of the pilot's SDs ({df:.3g} degrees of freedom): use the column low."
     return [note] if math.isfinite(df) else []
 
 

@@ -1,7 +1,7 @@
 """Analyze the responses of a listening test with pandas, scipy and statsmodels: python analysis.py [votes.csv].
 
 Ratings: means of systems, differences of pairs by linear mixed models: value ~ 1 + (1 | listener) + (1 | item), REML,
-t intervals (95 %; ABX 90 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: the same model of choices
+t intervals (95 %; ABX 90 %), df: the smaller number of listeners and items, minus 1. AB, ABX: the same model of choices
 minus 0.5, and exact binomial tests. Variance of a mean of n values: at least 1 / 12 / n. Means of listeners: Wilcoxon.
 Transcription: words correct ~ system, with interactions of system with listener and item as random effects, too.
 """
