@@ -114,7 +114,7 @@ class VoicelabError(Shown, Exception):
 
 
 class _ShortTraceback:
-    """Mixin for errors of the caller. IPython shows only line and message, unless ``%xmode Verbose`` is set."""
+    """Mixin for errors that the caller caused. IPython shows only line and message, unless ``%xmode Verbose`` is set."""
 
     __traceback__: TracebackType | None
 
@@ -171,7 +171,7 @@ class RequestInvalid(_ShortTraceback, VoicelabError, ValueError):
         return "; ".join(f"{error.field}: {error.msg}" for error in self.errors)
 
     def change(self, change: Callable[[FieldError], FieldError]) -> None:
-        """Replace each item, for example to use the name that the user typed."""
+        """Replace each item of ``errors`` by ``change(item)``, for example to use the name that the user typed."""
         self.errors = tuple(map(change, self.errors))
         self.args = (self.errors,)
 

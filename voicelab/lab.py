@@ -137,8 +137,8 @@ def from_function(
 ) -> Lab:
     """Return the Lab of a function: ``def tts(text, voice="a", pitch=1.0): return samples, rate``.
 
-    The parameters ``voice``, ``seed``, ``speed``, ``model``, ``references`` (ReferenceAudio values), ``ref_audio`` and
-    ``ref_text`` (path and transcript of one reference), and those named like fields of ``speak`` receive the fields; other
+    Parameters named ``voice``, ``seed``, ``speed``, ``model``, ``references`` (ReferenceAudio values), ``ref_audio`` and
+    ``ref_text`` (path and transcript of one reference), or like another field of ``speak``, receive that field. Other
     parameters with a default are backend parameters, with bounds and descriptions from ``Annotated``. Fields for which there
     is no parameter are declared as ignored. Seeds are passed modulo 2**31.
 
@@ -247,7 +247,7 @@ def systems_panel(
     cache: Cache | str | Path | None = None,
     **labs: Session,
 ) -> SystemsPanel:
-    """Create the panel of ``compare_systems``, with the same arguments: choose systems and texts, run, listen, test.
+    """Create a panel to choose systems and texts, synthesize, listen and test; arguments are those of ``compare_systems``.
 
     Systems can be excluded, and more systems opened by address. Raises ArgumentError for fewer than two systems.
     """

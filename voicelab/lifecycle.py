@@ -1,4 +1,4 @@
-"""Lifecycle of open resources: closing in a ``with`` block, detection of forks, and their delay during computations.
+"""Lifecycle of open resources: closing in a ``with`` block, detection of forks, and delay of forks during computations.
 
 Forks wait until the engine's matrix products end, because OpenBLAS hangs if the process forks during one.
 """

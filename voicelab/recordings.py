@@ -151,7 +151,7 @@ def _no_file(path: Path) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file or folder is hidden, or belongs to an operating or storage system."""
+    """Return whether a file or folder is hidden, or was created by an operating or storage system."""
     return name.startswith(".") or name in _SYSTEM_NAMES
 
 

@@ -140,7 +140,7 @@ class Session(Closeable, metaclass=Guided):
         wrap: Callable[[Backend], Backend] | None = None,
         **defaults: Unpack[SpeechFields],
     ) -> Self:
-        """Open a backend by its address, as in ``connect``, and wrap it with ``wrap``.
+        """Open a backend as ``connect`` does, and wrap it with ``wrap``.
 
         ``options`` are passed to the function that opens the backend; None means unset. Raises RequestInvalid for an invalid
         default or argument, and the errors of ``open_backend``.

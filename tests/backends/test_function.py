@@ -348,7 +348,7 @@ def test_errors_of_the_function_name_it() -> None:
         (lambda: None, "the first parameter must be the text"),
         (Exception, "must be a function or an instance of Exception, got the class"),
         (lambda text, speaker: None, "parameter 'speaker' must have a default, or be voice, seed, speed, model, ref"),
-        (lambda voice, text: None, "the first parameter must be the text, got 'text' as a later one"),
+        (lambda voice, text: None, "the first parameter must be the text, got 'text' elsewhere"),
         (
             partial(lambda text, temperature: None, temperature=3.0),
             "temperature: must be between 0 and 1, got 3; rename",

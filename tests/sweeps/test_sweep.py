@@ -367,7 +367,7 @@ def test_what_cannot_work(cache: Cache, options: dict[str, Any], field: str) -> 
 
 
 def test_processes_need_a_factory(cache: Cache) -> None:
-    with ProcessPoolExecutor(1) as processes, pytest.raises(RequestInvalid, match="factory"):
+    with ProcessPoolExecutor(1) as processes, pytest.raises(RequestInvalid, match="factories: must"):
         sweep(ToneBackend(), cache=cache).run(executor=processes)
 
 

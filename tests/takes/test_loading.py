@@ -100,7 +100,7 @@ def test_takes_with_the_same_keys_are_named_when_they_are_paired(folder: Path, t
     table = load(folder)
     assert table.paired("n")
     both = " and ".join(f"take {take.key[:12]}…" for take in table)
-    with pytest.raises(ArgumentError, match=f"{both} have the same: mood=calm"):
+    with pytest.raises(ArgumentError, match=f"{both} have the same keys: mood=calm"):
         replace(table, columns=tuple(column for column in table.columns if column.name != "n")).paired("mood")
 
 

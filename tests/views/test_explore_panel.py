@@ -294,7 +294,7 @@ def test_cancel_and_close_stop_the_take(explore: Callable[..., ExplorePanel], mo
 def test_a_number_that_is_not_allowed_is_marked_and_nothing_is_spoken(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend)
-    for value, problem in ((1.5, "between 0 and 1, got 1.5"), (None, "must be a number, got nothing")):
+    for value, problem in ((1.5, "between 0 and 1, got 1.5"), (None, "must be a number, got no value")):
         turn(panel, "temperature", value)
         panel.speak()
         assert panel.wait()

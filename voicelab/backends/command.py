@@ -97,7 +97,7 @@ class CommandBackend(ModelBackend):
             if "out" in self._names:
                 if not out.exists() or not out.stat().st_size:
                     files = ", ".join(path.name for path in sorted(Path(folder).iterdir()) if path != text_file)
-                    got = f"{files or 'no file'} instead of a file {out.name} with audio"
+                    got = f"an empty {out.name}" if out.exists() else f"{files or 'no file'} instead of {out.name}"
                     raise EngineError(
                         f"{self._capabilities.name} must write audio to {{out}}, got {got}{_end(output[1])}"
                     )

@@ -105,8 +105,8 @@ class ModelBackend(VoicelessBackend, ABC):
         at_once: maximum number of concurrent calls.
 
     Raises:
-        ArgumentError: a parameter without a default is not one of those mapped by name, or voices are given and there is
-            no parameter ``voice``.
+        ArgumentError: a parameter has no default and is not mapped by name, or voices are given and there is no parameter
+            ``voice``.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ def _check_same_rate(name: str, rate: int, other: int) -> None:
 def _unmapped(name: str) -> str:
     """Return the reason why a parameter that has no default and is not mapped by name is invalid."""
     if name in ("text", "sentence", "prompt", "input"):
-        return f"the first parameter must be the text, got {name!r} as a later one; of a class, pass a bound method"
+        return f"the first parameter must be the text, got {name!r} elsewhere; for a class, pass a bound method"
     return f"parameter {name!r} must have a default, or be {', '.join((*_NAMED, *_REFERENCES))} or a field of speak"
 
 

@@ -73,7 +73,7 @@ BUILT_IN: Final[Mapping[str, BuiltInBackend]] = {
 
 @dataclass(frozen=True, slots=True)
 class InstalledBackend:
-    """An available backend. ``form`` is its address format; ``install`` is the command that installs what it lacks."""
+    """An available backend. ``form`` is its address format; ``install`` the command for missing dependencies, if any."""
 
     name: str
     form: str

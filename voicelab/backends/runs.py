@@ -162,7 +162,7 @@ class RecordingBackend(BackendWrapper):
         return self._voice("create_voice", _create_record(request), lambda: self.backend.create_voice(request))
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Request the record of a voice model and store it. Raises the errors of the backend, and StoreError."""
+        """Return the record of a voice model, and record it. Raises the errors of the backend, and StoreError."""
         return self._voice("get_voice", {"id": id}, lambda: self.backend.get_voice(id))
 
     def _next_number(self, call_key: str) -> int:
@@ -252,11 +252,11 @@ class ReplayBackend:
         return _RecordedStream(take, self.capabilities, self.timing, error)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Return the recorded voice. Raises StoreError if the call was not recorded."""
+        """Return the recorded voice model. Raises recorded errors, and StoreError if the call was not recorded."""
         return self._voice("create_voice", _create_record(request), request.title)
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Return the recorded voice. Raises StoreError if the call was not recorded."""
+        """Return the recorded voice model. Raises recorded errors, and StoreError if the call was not recorded."""
         return self._voice("get_voice", {"id": id}, id)
 
     def close(self) -> None:

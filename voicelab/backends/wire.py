@@ -107,7 +107,7 @@ def speech_call(call: Call) -> HttpCall:
 
 
 def with_extra(fields: dict[str, Any], call: Call) -> dict[str, Any]:
-    """Add the extra fields of a call to a body; those that are None are omitted from it."""
+    """Add the extra fields of a call to a body; an extra field that is None removes the field of its name."""
     extra = {name.removeprefix(EXTRA): thawed(value) for name, value in call.knobs if name.startswith(EXTRA)}
     return {name: value for name, value in {**fields, **extra}.items() if name not in extra or value is not None}
 
@@ -187,7 +187,7 @@ def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
 
 
 def is_text(chunk: bytes) -> bool:
-    """Test whether the first bytes of a response are HTML, XML or JSON, whatever its media type says."""
+    """Test whether the first bytes of a response are HTML, XML or JSON, regardless of its media type."""
     return _TEXT.match(chunk) is not None
 
 

@@ -439,7 +439,7 @@ class OutputComparison:
                 yield from _picture_differences(f"{output} ({mime})", _pictures(mime, a), _pictures(mime, b))
 
     def _widget_differences(self, output: str, before: Any, after: Any) -> Iterator[OutputDifference]:
-        """Compare the models of a displayed widget, one by one; yield nothing if no state was saved (a separate finding)."""
+        """Compare the saved and new models of a displayed widget, except if no state was saved, which is another finding."""
         saved, new = (
             [model for _, model in models(view.get("model_id", ""), states)]
             for view, states in zip((before, after), self.states, strict=True)

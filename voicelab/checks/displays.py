@@ -1,4 +1,4 @@
-"""Displays of a notebook: cells whose saved output lacks the figure, player or panel of their source, and states of widgets.
+"""Displays of a notebook: cells without saved output of the figure, player or panel in their source, and widget states.
 
 The source of cells is parsed, not run: calls are recognized by name (pyplot, ``.plot()``, ``display()``, widgets, voicelab).
 """

@@ -171,7 +171,7 @@ def _errors(path: Path, notebook: Any) -> Iterator[Finding]:
 
 
 async def _poll_message(get: Callable[[float], Awaitable[Any]], timeout: float) -> Any:  # noqa: ASYNC109 - nbclient's name
-    """Poll every second, because a message that nbclient sends for an Output widget can clear the socket's ready event."""
+    """Get a message, polling every second, because nbclient's messages for Output widgets can clear the ready event."""
     for _ in range(int(timeout)):
         with suppress(Empty):
             return await get(1)

@@ -58,7 +58,7 @@ def check(
         bool, typer.Option("--recordings-only", help="Refuse the embedded voice; only connect(replay=…) works.")
     ] = False,
     tolerant: Annotated[
-        bool, typer.Option("--tolerant", help="Accept clip digests within tolerance (other processors).")
+        bool, typer.Option("--tolerant", help="Accept clips within tolerance, as on other processors.")
     ] = False,
     pictures: Annotated[bool, typer.Option(help="Compare pictures too, at low resolution.")] = True,
     kernel: Annotated[
@@ -114,7 +114,7 @@ def _reports(
 
 
 def _files(paths: list[Path]) -> list[Path]:
-    """Expand folders to their notebooks. Raises OSError for a missing file, RequestInvalid for other files or none."""
+    """Expand folders to their notebooks. Raises OSError for a missing file, RequestInvalid for other files or no notebook."""
     notebooks: list[Path] = []
     for path in paths:
         if path.is_dir():

@@ -41,7 +41,7 @@ def print_line(line: str = "", *, to_stderr: bool = False) -> None:
 
 
 def print_error(message: str) -> None:
-    """Write an error on stderr: one line, and a line for each item of its list."""
+    """Write an error to stderr: one line, followed by a line for each listed item."""
     lines = [" ".join(line.split()) for line in message.split("\n  ")]
     print_line("voicelab: " + "\n  ".join(lines), to_stderr=True)
 

@@ -355,7 +355,7 @@ def _probes(address: str, voice: str | None) -> tuple[list[Diagnosis], list[Fiel
     report = [Diagnosis("backend", address, f"voices: {len(can.voices)}; models: {', '.join(can.models)}")]
     if any(probe.name == EXTRA + UNKNOWN_FIELD and probe.accepted == "yes" for probe in probes):
         report.append(
-            Diagnosis("acceptance", "no evidence", "the backend also accepts an unknown field; see the effects instead")
+            Diagnosis("acceptance", "no evidence", "the backend accepts even unknown fields; only effects count")
         )
     if unclear := sum(probe.acts == "unclear" for probe in probes):
         note = (

@@ -127,7 +127,7 @@ def say(
 
 
 def _show_text(call: Call) -> None:
-    """Print the spoken text; each changed passage as written, as spoken, and the reason; homographs in Arpabet; the notes."""
+    """Print the spoken text, then changed passages (as written, as spoken, reason), homographs in Arpabet, and notes."""
     from voicelab.engine.pointer.config import ALL_PHONES, Phonemes
     from voicelab.engine.pointer.family import PointerFamily
     from voicelab.engine.pointer.homographs import HOMOGRAPHS
@@ -168,7 +168,7 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _overlaps(part: str, passage: str) -> bool:
-    """Test whether a part that a rule matched is in the passage, contains it, or shares a number or symbol with it."""
+    """Test whether the text that a rule changed is in a passage, contains it, or shares a number or symbol with it."""
     part = " ".join(part.split())
     shared = {token for token in part.split() if not token.isalpha()}.intersection(passage.split())
     return bool(part) and (part in passage or passage in part or bool(shared))

@@ -340,7 +340,7 @@ def evaluate(
     ] = None,
     device: Device = None,
     repeats: Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Takes per row and backend.")] = 3,
-    seed: Annotated[int, typer.Option(metavar="INTEGER", min=0, help="Source of the seeds of the repeats.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="INTEGER", min=0, help="Seed for drawing the repeats' seeds.")] = 0,
     metrics: Annotated[
         str | None,
         typer.Option("-m", "--metrics", metavar="NAMES", help="Metrics, comma-separated.", show_default=False),

@@ -94,7 +94,7 @@ class Cache:
     def get(self, key: str, *, audio: bool = True) -> Take | None:
         """Return a take, or None. With ``audio=False`` its audio is loaded on access.
 
-        Raises DamagedFile (a StoreError) if the take is damaged; later calls return None.
+        Raises DamagedFile (a StoreError) if its line or audio is damaged; later calls return None.
         """
         record = self.run.record(key)
         if record is None or record["line"] != "take" or self.run.lost(record["sound"]):

@@ -83,7 +83,7 @@ class Admission:
         return owner if fresh else await self.authenticate(secret), arrival
 
     def check_voices(self, key: ApiKey, voices: int, size: int) -> None:
-        """Raise HTTPException 429 if the voices of a key, or the bytes of their recordings, reach its limit."""
+        """Raise HTTPException 429 if the number of a key's voices or the size of their recordings has reached its limit."""
         limits = self._limits
         for name, stored, limit in (
             ("voices", voices, key.limits.voices or limits.key_voices),

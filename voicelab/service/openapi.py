@@ -43,7 +43,7 @@ class Operation:
     """An HTTP method of a path.
 
     ``body`` and ``answer`` map media types to schemas, or to None for bytes; ``parameters`` and ``headers`` (on success)
-    are names of components; ``errors`` are the statuses besides ``success``. An API key is required unless ``open``.
+    are names of components; ``errors`` are the statuses of errors. An API key is required unless ``open``.
     """
 
     name: str

@@ -118,7 +118,7 @@ async def decode_body(executor: Executor, body: bytes, kind: BodyKind) -> object
 
 
 def decode(body: bytes, kind: BodyKind) -> object:
-    """Decode a body, which for a valid request gives a mapping.
+    """Decode a body; that of a valid request is a mapping.
 
     Raises RequestInvalid for syntax errors, duplicate keys, and excessive nesting or lengths.
     """

@@ -177,7 +177,7 @@ def evaluate(
         items: a list of Seed-TTS-eval (``id|prompt text|prompt wav|text``), a table or rows with the columns ``text`` and,
             optionally, ``id``, ``reference_audio`` and ``reference_text``, a list of texts, a .txt file with a text per
             line, or a folder with ``meta.lst``, ``metadata.csv`` or texts in NAME.txt. Paths are relative to the file.
-        folder: run folder of takes and measurements, where the same call resumes. ``evaluation.json`` has the result.
+        folder: run folder of takes and measurements; a second call resumes there. ``evaluation.json`` has the result.
         protocol: protocol whose models are the defaults; results carry its name only if no model was replaced.
         metrics: default: WER, CER, speaker similarity to each row's prompt, and predicted MOS. RTF is always added.
         repeats: takes per item and system.
@@ -186,7 +186,7 @@ def evaluate(
         normalizer: text normalizer that replaces the protocol's.
         encoder: speaker encoder, an object or a name; see ``Tools``.
         predictor: MOS predictor, an object or a name; see ``Tools``.
-        progress: ``vl.progress`` shows a bar.
+        progress: ``vl.progress`` to show progress.
         **labs: the systems by name. A system that ignores ``references`` speaks with its own voice, with a note.
 
     Raises:
@@ -229,9 +229,9 @@ def _systems(labs: Mapping[str, Session], prompted: bool) -> tuple[dict[str, Ses
 
 
 class _OwnVoice(BackendWrapper):
-    """Backend of a system that ignores recordings: requests its own voice; its takes keep the prompts, for the metrics.
+    """Wrapper of a system that ignores recordings: it requests the system's own voice, and takes keep the prompts.
 
-    Raises RequestInvalid if the system must be given a voice.
+    Raises RequestInvalid if the system requires a voice.
     """
 
     def __init__(self, lab: Session) -> None:
@@ -453,10 +453,10 @@ def _result(
         notes.append(f"{count} takes have no value of {reason}.")
     if failed := len(table.failures):
         notes.append(
-            f"{failed} of {len(table.rows)} takes failed and are excluded from the means; reasons: the column `error`."
+            f"{failed} of {len(table.rows)} takes failed and are excluded from the means: see the column `error`."
         )
     if "predicted_mos" in headings:
-        notes.append(f"Predicted MOS is by {predictor}, {training_domain(tools)}. {PROSODY_NOTE}")
+        notes.append(f"Predicted MOS is computed by {predictor}, {training_domain(tools)}. {PROSODY_NOTE}")
     notes.append(
         f"95 % intervals over {len(table.column(ITEM))} items, each the mean of its {len(table.column(REPEAT))} takes."
     )

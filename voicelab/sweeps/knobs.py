@@ -190,7 +190,7 @@ def check_knobs(
         base: base call of all takes; its text is replaced.
         names: fields and parameters to check; None for all.
         repeats: takes per text and value, 2 or more.
-        seed: first seed, for backends that take one.
+        seed: first seed, for backends that support seeds.
         progress: called with the finished and the total number of takes; an exception ends the check.
 
     If seeds are exact, equal samples prove that a field has no effect, and different samples that it has one. Otherwise
@@ -312,7 +312,7 @@ def _unlisted_fields(can: Capabilities, take: Take) -> dict[str, Any]:
 
 
 def checked_names(capabilities: Capabilities, base: Call, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """List the fields and parameters that ``check_knobs`` checks for ``names``. Raises ArgumentError as it does."""
+    """List the fields and parameters that ``check_knobs`` checks. Raises ArgumentError for an unknown name."""
     return tuple(trial.name for trial in _trials(capabilities, base, names))
 
 
@@ -361,7 +361,7 @@ _Job = tuple[Call, int]
 def _synthesize(
     backend: Backend, needed: set[_Job], jobs: Iterable[_Job], progress: Callable[[int, int], object] | None
 ) -> dict[_Job, Take | VoicelabError]:
-    """Synthesize each distinct job to a take or an error. Raises the errors of ``needed`` jobs."""
+    """Synthesize each distinct job; return its take or error. Raises the errors of ``needed`` jobs."""
 
     def make(job: _Job) -> Take | VoicelabError:
         try:

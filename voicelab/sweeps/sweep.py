@@ -55,8 +55,8 @@ class Sweep(Shown):
         rows: the combinations of the first axes to use, instead of all combinations; see ``axes_of_rows``.
         bases: base calls by backend, with the voice, model and defaults of its lab.
 
-    Raises RequestInvalid, before anything runs, if a backend ignores the field of an axis or has no voice of this name,
-    or if a value or combination is invalid.
+    Raises RequestInvalid, before anything runs, if a backend ignores the field of an axis or lacks a voice, or if a value or
+    combination is invalid.
     """
 
     base: Call
@@ -162,7 +162,7 @@ class Sweep(Shown):
         Args:
             folder: run folder to write or continue, which ``vl.load(folder)`` reads. Cached takes are copied into it.
                 If None, takes are stored only in the sweep's cache.
-            executor: None for threads (the local engine synthesizes them as one batch), any
+            executor: None for threads (the local engine synthesizes their calls as a batch), any
                 ``concurrent.futures`` executor, or a ``dask.distributed.Client``.
             concurrency: concurrent takes; see ``workers_for`` for the default.
             budget: limits: a sweep whose estimate exceeds one does not start; a running sweep stops at it.

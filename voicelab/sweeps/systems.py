@@ -88,11 +88,11 @@ def check_labs(labs: Mapping[str, object]) -> None:
 
 
 def system_scores(frame: pd.DataFrame, metric: str, *, samples: Sequence[str] = ("text",)) -> pd.DataFrame:
-    """Score each system and each pair of systems on one metric, with 95 % confidence interval and p-value.
+    """Score each system and each pair of systems on one metric, with 95 % confidence intervals and p-values.
 
-    Takes of the same sample are averaged first. If there are two columns of samples, they are crossed random effects
-    (``crossed_mean``); if there is one, the interval is Student's t. Differences are paired by sample, and their
-    p-values are corrected by Holm's method.
+    Takes of the same sample are averaged first. Two columns of samples are crossed random effects (``crossed_mean``); with
+    one column, intervals use Student's t distribution. Differences are paired by sample, and their p-values are corrected
+    by Holm's method.
 
     Args:
         frame: a row per clip, with the column ``system``, such as ``table.frame(metric)``.
@@ -101,7 +101,7 @@ def system_scores(frame: pd.DataFrame, metric: str, *, samples: Sequence[str] = 
 
     Returns:
         Columns ``system``, ``against`` ("" for a score), ``mean``, ``low``, ``high``, ``n`` (samples), ``p``. If the
-            metric is a rate per word, such as WER, every clip has the same weight in the mean.
+        metric is a rate per word, such as WER, every clip has the same weight in the mean.
 
     Raises:
         ArgumentError: a column is missing, or there are fewer than two samples.

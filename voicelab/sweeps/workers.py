@@ -154,7 +154,7 @@ def _let_fail(future: Future[Take]) -> None:
 
 
 def under_way(backends: Mapping[str, Backend]) -> int:
-    """Return the default number of concurrent takes: 1.5 times that of the backend, so that the backend never idles."""
+    """Return the default number of concurrent takes: 1.5 times the limit of the backend, so that it never idles."""
     limits = [backend.capabilities.at_once for backend in backends.values()]
     return min(at_once + at_once // 2 if at_once else CONCURRENCY for at_once in limits)
 

@@ -430,12 +430,12 @@ def _note_oddities(groups: _Groups) -> list[str]:
         )
     if len(set(chain.from_iterable(rates.values()))) > 1:
         listed = ", ".join(f"{system} {'/'.join(map(str, sorted(values)))} Hz" for system, values in rates.items())
-        notes.append(f"The files differ in sample rate; each is measured at its own: {listed}.")
+        notes.append(f"The files differ in sample rate, and each is measured at its own rate: {listed}.")
     return notes
 
 
 def _systems_by(value: Callable[[Recording], str], recordings: Iterable[Recording]) -> list[list[str]]:
-    """List the systems that share a value, other than ""."""
+    """List the groups of systems that share a value other than ""."""
     systems: dict[str, dict[str, None]] = {}
     for recording in recordings:
         systems.setdefault(value(recording), {})[recording.system] = None

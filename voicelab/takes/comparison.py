@@ -69,7 +69,7 @@ class Comparison(Shown):
 
     @cached_property
     def matched(self) -> MatchedClips:
-        """The clips at one loudness (ITU-R BS.1770-4), without limiting; a clip of undefined loudness is unchanged."""
+        """The clips with matched loudness (ITU-R BS.1770-4), not limited; a clip of undefined loudness is unchanged."""
         return match_loudness(self.clips)
 
     @cached_property

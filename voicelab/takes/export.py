@@ -266,6 +266,6 @@ def _card(layout: str, records: Iterable[Mapping[str, Any]], seconds: float, rat
         f"# Recordings of {', '.join(counts)}\n\n{len(records)} recordings, {seconds / 60:.1f} minutes, 16 bit at "
         f"{', '.join(map(str, sorted(rates)))} Hz, mono, at their original level; layout: {layout}.\n\n"
         f"| system | recordings |\n|---|---|\n{systems}\n"
-        f"Texts: {len(records) - without} recordings have one, {without} have none. Digests: `SHA256SUMS`.\n\n"
+        f"Recordings with a text: {len(records) - without}, without: {without}. Digests: `SHA256SUMS`.\n\n"
         "License, consent of the speakers, permitted use: describe them here before you share the data set.\n"
     )

@@ -47,7 +47,7 @@ class Column:
         return short_name(self.name)
 
     def find(self, value: object) -> list[str]:
-        """Find the labels of a value, a label, or a list of them."""
+        """Return the labels of a value, of a label, or of a list of values and labels."""
         choices = value if isinstance(value, list | tuple | set) else [value]
         pairs = zip(self.values, self.labels, strict=True)
         return [label for level, label in pairs if any(choice in (level, label) for choice in choices)]

@@ -220,7 +220,7 @@ class TakeTable(Shown, metaclass=Guided):
             if twin is not row and twin.take is not None:
                 takes = " and ".join(take.source or f"take {take.key[:12]}…" for take in (twin.take, row.take))
                 keys = ", ".join(f"{key.title}={row.labels[key.name]}" for key in self.columns)
-                raise ArgumentError.of("over", f"takes must differ in a key column; {takes} have the same: {keys}")
+                raise ArgumentError.of("over", f"takes must differ in a key column; {takes} have the same keys: {keys}")
         return {
             name: {label: group[label] for label in column.labels if label in group} for name, group in groups.items()
         }
@@ -339,7 +339,7 @@ class TakeTable(Shown, metaclass=Guided):
         chosen = self._chosen(metrics)
         names = _names(chosen)
         if not names:
-            raise ArgumentError.of("metrics", "name at least one metric")
+            raise ArgumentError.of("metrics", "must be one metric or more, got none")
         frame, tools = self.frame(*chosen), self.measuring.get("tools")
         levels = list(dict.fromkeys(row.keys[column.name] for row in self.rows))
         means = frame.groupby(column.name)[names].mean().loc[levels]
@@ -431,7 +431,7 @@ class TakeTable(Shown, metaclass=Guided):
     ) -> Path:
         """Write an HTML page with the summary and a table, in which every take can be played and every column sorted.
 
-        Sounds are mp3 at 64 kbit/s: "inside" the HTML file (a hundred sentences take 4 MB), or "beside" it in the folder
+        The audio is MP3 at 64 kbit/s, "inside" the HTML file (a hundred sentences take 4 MB), or "beside" it in the folder
         NAME-sounds, for thousands of takes. Raises StoreError if a file cannot be written, ArgumentError for an unknown
         metric.
         """
@@ -476,7 +476,7 @@ class TakeTable(Shown, metaclass=Guided):
 
     @property
     def is_measured(self) -> bool:
-        """Whether the table's own metrics are measured, so that the summary is shown at once."""
+        """Whether the table's own metrics are already measured, so that its summary needs no measurements."""
         return tuple(self.metrics) in self._measurements
 
     @cached_property

@@ -104,7 +104,7 @@ def audio_element(data: str, style: str, **attributes: str) -> str:
 
 
 def metric_label(name: str, unit: str = "") -> str:
-    """Return the label of a metric, ``F0 median, Hz``; that of a word metric names the ASR model and the normalizer."""
+    """Return the label of a metric, ``F0 median, Hz``; for WER and CER, it names the ASR model and the normalizer."""
     short = {"f0", "snr", "mos", "pesq", "stoi", "mcd", "mfcc", "wer", "cer", "rtf", "rmse", "sd", "hnr", "cpps"}
     words = " ".join(word.upper() if word in short else word for word in name.split("_"))
     if name in METRICS and "recognizer" in METRICS[name].needs:

@@ -215,7 +215,7 @@ class Controls(PageWidget):
         settings["reference_id"] = settings["reference_id"] or None
         settings["seed"] = parse_value("seed", settings["seed"]) if settings["seed"].strip() else base["seed"]
         if missing := [name for name, value in settings.items() if value is None and name not in _OPTIONAL]:
-            raise RequestInvalid.of(missing[0], "must be a number, got nothing")
+            raise RequestInvalid.of(missing[0], "must be a number, got no value")
         changes = {name: value for name, value in settings.items() if value != base[name]}
         call = self._lab.call(self.text).replace(self._lab.capabilities.knobs, **changes)
         return check_call(call, self._lab.capabilities)
@@ -267,7 +267,7 @@ def _description_fields(name: str) -> dict[str, str]:
 
 
 def seed_reason(capabilities: Iterable[Capabilities]) -> str:
-    """Return the reason why none of these backends uses a seed; "" if one does."""
+    """Return the reason why none of these backends supports seeds; "" if any of them does."""
     kinds = {backend.seed for backend in capabilities}
     if kinds & {"exact", "best-effort"}:
         return ""

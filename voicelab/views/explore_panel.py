@@ -65,7 +65,7 @@ class ExplorePanel(SavedOutput, Panel):
 
     @functools.cached_property
     def takes(self) -> TakesView | None:
-        """The grid of all takes, created for the first; None in the compact form."""
+        """The grid of all takes, created at the first take; None in the compact form."""
         if self.compact:
             return None
         takes = TakesView(axes=("text", "reference_id", *FIELDS))

@@ -56,7 +56,7 @@ OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
 def parse(line: str, knobs: Sequence[Knob] = ()) -> tuple[dict[str, Any], str]:
     """Parse options at the beginning of a line; return them and the remaining text.
 
-    ``knobs`` are additional options, of the lab's backend. ``--`` ends the options. Raises RequestInvalid for unknown
+    ``knobs`` of the lab's backend are additional options. ``--`` ends the options. Raises RequestInvalid for unknown
     options.
     """
     fields: dict[str, Any] = {}
@@ -112,7 +112,7 @@ def _options_of(capabilities: Capabilities) -> Mapping[str, dict[str, Any]]:
 
 @magics_class
 class SpeakMagics(Magics):
-    """The magics; they use the lab in the variable ``lab``, or open one at first use."""
+    """Magics ``%speak`` and ``%%speak``, which use the lab in the variable ``lab``, or open a lab at first use."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -148,7 +148,7 @@ class SpeakMagics(Magics):
         return self._default_lab
 
     def _current_lab(self, line: str) -> Session | None:
-        """Return the lab that a line would use; None if the line would open one."""
+        """Return the lab that a line would use; None if the line would open a new lab."""
         name = next((option["value"] for option in _OPTION.finditer(line) if option["name"] == "lab"), "lab")
         lab: Any = self._names.get(name, self._default_lab)
         return lab if isinstance(lab, Session) else None

@@ -60,8 +60,8 @@ def spectrum_bytes(
 ) -> tuple[dict[str, Any], bytes]:
     """Compute a spectrogram for the browser; return its metadata and levels.
 
-    For a ``region``, (start, end) in seconds, the hop is shorter, and below 2 s so is the window, down to 5 ms at 0.25 s,
-    which resolves glottal pulses rather than harmonics.
+    For a ``region``, (start, end) in seconds, the hop is shorter. The window is at most a fiftieth of the region, down to
+    5 ms at 0.25 s, which resolves glottal pulses instead of harmonics.
 
     Levels are uint8 of shape (bands, columns), low bands first: 0 is -120 dB, 255 is 0 dB, the level of a full-scale
     sine. Metadata are ``bands``, ``columns``, ``hop``, ``start`` and ``window`` in seconds, ``ticks`` (labels of
@@ -229,7 +229,7 @@ class Player(SavedOutput, PageWidget):
         self.update_saved_output()
 
     def play(self, start_s: float | None = None) -> None:
-        """Play on the page, from ``start_s`` or where playback stopped. Browsers allow it after a click or a key."""
+        """Play on the page, from ``start_s`` or where playback stopped. Browsers require a click or key before."""
         self._control("play", start_s)
 
     def pause(self) -> None:

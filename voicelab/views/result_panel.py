@@ -134,7 +134,7 @@ def _decimals(cells: Sequence[float | str | None]) -> int:
 
 
 def _votes_html(result: ListeningResult, ballot: str) -> str:
-    """Return the results of a blind test: estimates with their intervals, each listener's mean, and the code."""
+    """Return the results of a blind test: estimates with intervals, each listener's mean, and the Python code for them."""
     rows = []
     for pair in itertools.combinations(result.design["systems"], 2):
         values, _ = leads(result.frame, result.kind, pair)
@@ -250,7 +250,7 @@ class ResultPanel(SavedOutput, TakesView):
         self.attempt(ask)
 
     def show_votes(self) -> None:
-        """Show the results of the blind test so far: estimates with intervals, each listener's mean, and their code."""
+        """Show the results of the blind test so far: estimates with intervals, each listener's mean, and the Python code."""
         self.attempt(self._show_votes)
 
     def _show_votes(self) -> None:

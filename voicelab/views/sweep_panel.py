@@ -356,7 +356,7 @@ class SweepPanel(SavedOutput, Panel):
         return takes
 
     def new_form(self, sweep: Sweep) -> TextsForm:
-        """Return the form of the sweep, which calls ``_form_changed``."""
+        """Return the form of the sweep, which calls ``_form_changed`` after changes."""
         return _SweepForm(sweep, self._form_changed)
 
     def table_of(self, sweep: Sweep, run: SweepRun | None = None) -> TakeTable:

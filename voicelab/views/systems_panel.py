@@ -66,7 +66,7 @@ class _SystemsForm(TextsForm):
         }
 
     def add(self) -> Task:
-        """Open the backend at the address, from a thread, and choose it."""
+        """Open the backend at the typed address in a thread, and add it to the chosen systems."""
         address = self.address.value.strip()
         self.add_button.disabled = True
 

@@ -67,7 +67,7 @@ _PIECE, _PIECE_S = 2**18, 0.35
 
 
 def take_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels in which a repeat, counted from 0, is a take, counted from 1, as on its button."""
+    """Replace the label of the repeat, counted from 0, by that of the take, counted from 1, as on its button."""
     return {
         "take" if name == REPEAT else name: str(int(label) + 1) if name == REPEAT and label.isdecimal() else label
         for name, label in labels.items()
@@ -322,7 +322,7 @@ class TakeRows:
         return [(message, buffers), *sums]
 
     def _sums(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Compute mean, SD and number of takes of each cell, and the first cell with the same takes. Requires the lock."""
+        """Compute mean, SD and number of takes of each cell, and the first cell with equal samples. Requires the lock."""
         rows = [self._rows[key] for key in self._order if key in self._rows]
         metric = next((metric for metric in self.metrics if metric.name == self._color_metric), self.metrics[0])
         values = np.array([row.figures.get(metric.name, np.nan) for row in rows], np.float64)
