@@ -81,7 +81,7 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Replace links to sounds by players."""
+    """Replace links to sounds with players."""
     return _SOUND.sub(r'<span class="sound"><audio controls preload="none" src="\1"></audio> \2</span>', html)
 
 

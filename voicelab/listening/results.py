@@ -290,7 +290,7 @@ def _result(
         return primary
     count = sum(len(analysis.crossed) for analysis in analyses.values())
     by_scale = [f"{scale}: {note}" for scale, analysis in analyses.items() for note in analysis.notes]
-    by_scale += [f"Each scale is analyzed by itself; Holm's correction is over {count} tests of all scales."]
+    by_scale += [f"Each scale is analyzed separately; Holm's correction is over {count} tests of all scales."]
     return replace(primary, scales=results, notes=(*notes, *by_scale))
 
 
@@ -307,7 +307,7 @@ def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFram
 def _corrected(
     tests: Mapping[tuple[str, str], Test], beside: Sequence[Mapping[tuple[str, str], Test]]
 ) -> dict[tuple[str, str], float]:
-    """Correct the p-values of ``tests`` by Holm's method, over these tests and those ``beside`` them."""
+    """Correct the p-values of ``tests`` by Holm's method, over these tests and those of other scales, ``beside``."""
     corrected = holm([test.p for group in (tests, *beside) for test in group.values()])
     return {pair: float(p) for pair, p in zip(tests, corrected, strict=False)}
 

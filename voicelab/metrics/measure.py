@@ -381,7 +381,7 @@ def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
 
 
 def _opened(clips: Iterable[Any], report: Report) -> Iterator[Any]:
-    """Yield clips and paths, replacing folders by their files."""
+    """Yield clips and paths, replacing folders with their files."""
     for item in clips:
         if isinstance(item, str | Path):
             yield from sounds_in(item, report) if Path(item).is_dir() else [Path(item)]

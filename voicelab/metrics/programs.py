@@ -100,7 +100,7 @@ def pyworld() -> Any:
 
 @contextmanager
 def stub_module(name: str, **attributes: object) -> Iterator[None]:
-    """Replace a module by a stub in a ``with`` block that imports other modules."""
+    """Replace a module with a stub during a ``with`` block that imports other modules."""
     module, stub = sys.modules.get(name), ModuleType(name)
     vars(stub).update(attributes)
     sys.modules[name] = stub

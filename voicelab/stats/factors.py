@@ -392,7 +392,7 @@ def smallest_p_of_takes(shares: bytes, level_df: tuple[float, ...], df: float, s
 
 
 def _positive(values: _Floats) -> _Floats:
-    """Replace zero errors or variances by NaN."""
+    """Replace zero errors or variances with NaN."""
     return np.where(values > 0.0, values, np.nan)
 
 

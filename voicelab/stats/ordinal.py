@@ -171,7 +171,7 @@ class CumulativeLink:
     def deviance(self, parameters: Floats) -> tuple[float, Floats]:
         """Compute -2 times Laplace's log likelihood at the mode of the random effects, and its gradient.
 
-        Newton's method starts at the mode of the previous call, and uses its information matrix as long as it converges.
+        Newton's method starts at the mode of the previous call, and reuses that call's information matrix while it converges.
         """
         cuts = np.concatenate(([-np.inf], self._thresholds(parameters), [np.inf]))
         predictor = self.design @ parameters[self.categories - 1 : self.fixed]

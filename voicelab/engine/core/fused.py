@@ -100,7 +100,7 @@ class Regions:
                 shutil.rmtree(_cache_folder(), ignore_errors=True)
                 return fused(*args)
         except Exception as error:
-            # By default, compiled code that does not run on a device is replaced as well, whatever it raises.
+            # By default, compiled code that does not run on a device is also replaced, for any exception that it raises.
             if not isinstance(error, dynamo.exc.TorchDynamoException) and (self._required or out_of_memory(error)):
                 raise
             message = " ".join(str(error).split("Set TORCHDYNAMO")[0].split()[-40:])  # the cause is at the end

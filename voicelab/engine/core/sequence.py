@@ -46,7 +46,7 @@ class Frame:
 
 
 class Group:
-    """Segments synthesized as a batch: once the fraction `threshold` of them has ended by itself, the others are stopped."""
+    """Segments synthesized as a batch: once the fraction `threshold` of them has ended, the remaining ones are stopped."""
 
     def __init__(self, size: int, threshold: float) -> None:
         self.size = size
@@ -59,7 +59,7 @@ class Group:
         return self._threshold < 1
 
     def count_ended(self) -> None:
-        """Record that a member ended by itself."""
+        """Record that a member ended without being stopped."""
         self._ended += 1
 
     @property

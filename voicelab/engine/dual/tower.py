@@ -58,7 +58,7 @@ def linear(x: Tensor, weight: Matrix) -> Tensor:
 
 
 def packed(weight: Tensor) -> Tensor:
-    """Reorder a matrix for oneDNN's bf16 products on a CPU, which are then twice as fast, if they are supported."""
+    """Reorder a matrix for oneDNN's bf16 products, where the CPU supports them, which makes them twice as fast."""
     ops = torch.ops.mkldnn
     if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not ops._is_mkldnn_bf16_supported():  # noqa: SLF001
         return weight
