@@ -190,10 +190,8 @@ def test_interrupt_ends_kernels(write: Write) -> None:
         while not (started.exists() and started.read_text()):
             assert process.poll() is None
             time.sleep(0.05)
-        begin = time.monotonic()
         process.send_signal(signal.SIGINT)
-        _, words = process.communicate(timeout=30)
-        assert time.monotonic() - begin < 4  # 1 s on an idle machine
+        _, words = process.communicate(timeout=20)  # 1 s on an idle machine
     assert process.returncode == 130
     assert words.endswith("voicelab: stopped\n")
     assert not Path("/proc", started.read_text()).exists()
