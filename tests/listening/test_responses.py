@@ -107,12 +107,12 @@ def test_wide_tables_and_codes_of_missing_ratings(tmp_path: Path) -> None:
     result = analyze(TEST, path, missing=[99])
     assert len(result.frame) == 45
     assert set(result.frame["listener"]) == set("012345")
-    assert "2 empty cells of the table were read as systems that were not rated." in str(result)
-    assert "1 missing responses, coded as 99: rows 2." in str(result)
+    assert "Empty cells, read as systems that were not rated: 2." in str(result)
+    assert "Missing responses, coded as 99: 1, in rows 2." in str(result)
 
 
 def test_ratings_between_the_points_of_the_scale_are_named() -> None:
-    note = "2 ratings are not whole numbers, as in row 7: are they averages?"
+    note = "Ratings that are not whole numbers: 2, as in row 7; check whether they are averages."
     assert note in str(analyze(TEST, changed("rating", {7: 3.5, 9: "2,5"})))
 
 
@@ -210,7 +210,7 @@ def test_attention_checks_without_passed_are_scored_by_their_answers(kind: Kind,
         named = frame.replace({"buried in noise": "a"}).drop(columns="passed")
         names = ["system", "against"] if kind == "CMOS" else ["chosen", "other"]
         named = named[named[names[0]] != named[names[1]]]
-        assert "responses to attention checks count as passed: there is no column" in str(analyze(test, named))
+        assert "because there is neither a column passed" in str(analyze(test, named))
 
 
 def test_listeners_whose_names_differ_in_case_are_named() -> None:

@@ -123,7 +123,7 @@ def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]
     long = frame.melt(keys, systems, var_name="system", value_name=value, ignore_index=False)
     empty = long[value].map(lambda cell: _name(cell).lower() in _EMPTY)
     if empty.any():
-        notes.append(f"{int(empty.sum())} empty cells of the table were read as systems that were not rated.")
+        notes.append(f"Empty cells, read as systems that were not rated: {int(empty.sum())}.")
     return long[~empty]
 
 
@@ -133,7 +133,7 @@ def _without(frame: pd.DataFrame, value: str, missing: Collection[object], notes
     coded = frame[value].map(_name).isin(codes)
     if coded.any():
         rows = ", ".join(map(str, frame.index[coded][:_MAX_PROBLEMS])) + " …" * (int(coded.sum()) > _MAX_PROBLEMS)
-        notes.append(f"{int(coded.sum())} missing responses, coded as {' or '.join(sorted(codes))}: rows {rows}.")
+        notes.append(f"Missing responses, coded as {' or '.join(sorted(codes))}: {int(coded.sum())}, in rows {rows}.")
     return frame[~coded]
 
 
@@ -212,8 +212,8 @@ def _scored(test: ListeningTest, frame: pd.DataFrame, notes: list[str]) -> pd.Da
     scores = [passed(row) for row in frame.to_dict("records")]
     if unknown := scores.count(None):
         notes.append(
-            f"{unknown} responses to attention checks count as passed: there is no column passed, and no system "
-            f"{NOISE_MASKED!r} from which to derive it."
+            f"Responses to attention checks that count as passed: {unknown}, because there is neither a column passed "
+            f"nor a system {NOISE_MASKED!r} from which to derive it."
         )
     frame = frame.assign(passed=[score is not False for score in scores])
     return (
@@ -231,7 +231,7 @@ def _doubts(test: ListeningTest, frame: pd.DataFrame) -> Iterator[str]:
         if (similar := listeners.setdefault(name.casefold(), name)) != name:
             yield f"{similar!r} and {name!r} count as two listeners, but their names differ only in case."
     if test.kind in _WHOLE and len(rows := frame.index[frame["rating"].astype(float) % 1 != 0]):
-        yield f"{len(rows)} ratings are not whole numbers, as in row {rows[0]}: are they averages?"
+        yield f"Ratings that are not whole numbers: {len(rows)}, as in row {rows[0]}; check whether they are averages."
 
 
 def _name(value: object) -> str:
