@@ -60,12 +60,13 @@ _MICROPHONE: Final = re.compile(r"_mic\d$")  # VCTK 0.92
 _MAX_LISTED: Final = 20
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 # Column names of the file path and the text.
-_PATH: Final = ("path", "file", "file_name", "audio", "audio_file", "audio_path", "file_path", "wav", "wav_path")
+_PATH: Final = tuple("path file file_name audio audio_file audio_path audio_filepath file_path wav wav_path".split())
 _TEXT: Final = ("text", "transcription", "transcript", "sentence")
 _KALDI_LISTS: Final = ("wav.scp", "text", "utt2spk", "segments", "spk2utt")
 _FOLDER_TABLES: Final = ("takes.csv", "metadata.csv", "metadata.tsv", "metadata.jsonl", "wav.scp")
-_AUDIO_FOLDERS: Final = ("wavs/", "wav/", "audio/")
+_AUDIO_FOLDERS: Final = ("wavs/", "wav/", "audio/", "clips/")
 _SPAN: Final = ("start", "end")
+_LENGTH: Final = ("offset", "duration")
 _ITEM: Final = ("item", "id")
 _SYSTEM: Final = ("system", "backend")
 _COLUMNS: Final = (*_PATH, *_TEXT, *_SYSTEM, *_SPAN, *_ITEM, "repeat")
@@ -73,14 +74,18 @@ _FULL_SCALE: Final = 0.999
 _SILENCE_PEAK: Final = 1e-4
 _NOTED_OFFSET: Final = 0.005  # lowers the SNR of a clean recording from 54 to 20 dB
 _ROUNDING_S: Final = 0.01
+# Line of a label track (HTK, Audacity): start, end and label.
+_LABEL: Final = re.compile(r"\s*\d+(?:\.\d+)?\s+\d+(?:\.\d+)?(?:\s.*)?")
+_WINDOWS_ROOT: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 # First bytes of files that are often named or downloaded as audio.
 _SIGNATURES: Final = {
     b"<!doctype html": "an HTML page (a download that failed?)",
     b"<html": "an HTML page (a download that failed?)",
     b"version https://git-lfs": "a Git LFS pointer: run git lfs pull",
     b"\0\5\x16\7": "an AppleDouble file of macOS, which has no audio",
-    b"pk\3\4": "a ZIP archive",
-    b"\x1f\x8b": "a gzip archive",
+    b"pk\3\4": "a ZIP archive: unpack it",
+    b"\x1f\x8b": "a gzip archive: unpack it",
+    b"par1": "a Parquet table: pass pandas.read_parquet(…) of it, with a column of paths",
     b"%pdf": "a PDF",
     b"\x89png": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
@@ -165,7 +170,8 @@ def sidecar(path: Path) -> str:
     """Read the text of a recording; "" if there is none.
 
     It is read from NAME.txt or NAME.lab next to the recording, from the transcripts of a LibriSpeech chapter
-    (SPEAKER-CHAPTER.trans.txt), or from a folder ``txt`` next to the recordings' folder, as in VCTK.
+    (SPEAKER-CHAPTER.trans.txt), or from a folder ``txt`` next to the recordings' folder, as in VCTK. A label track (HTK,
+    Audacity) is not a text.
     """
     stem = _MICROPHONE.sub("", path.stem)
     beside = [path.with_suffix(suffix) for suffix in _SIDECARS]
@@ -174,11 +180,16 @@ def sidecar(path: Path) -> str:
         for child, above in itertools.pairwise(path.parents[:3])
     ]
     for file in beside:
-        if file.is_file():
-            return " ".join(read_text(file).split())
+        if is_file(file) and not _is_label_track(text := read_text(file)):
+            return " ".join(text.split())
     listed = path.parent / f"{stem.rpartition('-')[0]}.trans.txt"
-    lines = read_text(listed).splitlines() if listed.is_file() else []
+    lines = read_text(listed).splitlines() if is_file(listed) else []
     return next((text.strip() for key, _, text in (line.partition(" ") for line in lines) if key == stem), "")
+
+
+def _is_label_track(text: str) -> bool:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return all(map(_LABEL.fullmatch, lines)) and (len(lines) > 1 or "\t" in text)
 
 
 def file_take(path: Path) -> Take:
@@ -421,11 +432,19 @@ def recordings_of(source: Any, report: Report, system: str = "") -> list[Recordi
     for name in _FOLDER_TABLES:
         if (path / name).is_file():
             listed = recordings_of(path / name, report, system or path.resolve().name)
-            unlisted = set(sounds_in(path, report)) - {recording.path for recording in listed}
+            unlisted = set(_walk(path, report, frozenset())) - {recording.path for recording in listed}
             for file in sorted(unlisted):
                 report.exclude(file, f"not in {name}")
             return listed
     files = sounds_in(path, report)
+    tables = [
+        file.name for file in sorted(path.iterdir()) if file.suffix.lower() in TABLES and not is_hidden(file.name)
+    ]
+    if tables:
+        listed = some(tables, _MAX_LISTED)
+        report.notes.append(
+            f"Tables in {path_text(path)} are not read: {listed}; pass one as the source for its columns."
+        )
     if system or any(file.parent == path for file in files):
         system = system or path.resolve().name
         return [Recording(file, system, file.relative_to(path).with_suffix("").as_posix()) for file in files]
@@ -526,13 +545,29 @@ def _sound_named(folder: Path, name: str) -> str | None:
     names = (
         f"{sub}{name}{suffix}" for suffix in ("", ".wav", ".flac", ".mp3", ".ogg") for sub in ("", *_AUDIO_FOLDERS)
     )
-    return next((name for name in names if (folder / name).is_file()), None)
+    return next((name for name in names if is_file(folder / name)), None)
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a file exists; False for a name that is too long."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _listed_file(folder: Path, name: str) -> Path:
+    """Find a file of a table by its path, relative to the table's folder or its audio subfolder, also with backslashes."""
+    if "://" in name or _WINDOWS_ROOT.match(name):
+        return Path(name)
+    return folder / (_sound_named(folder, name) or _sound_named(folder, name.replace("\\", "/")) or name)
 
 
 def _kaldi(path: Path, system: str) -> list[Recording]:
     """List the recordings of Kaldi's wav.scp, using the lists text, utt2spk and segments in the same folder.
 
-    Paths are relative to that folder or to the working directory. A command is listed as a file that cannot be read.
+    Paths are relative to that folder, to a folder above it, or to the working directory. A command is listed as a file
+    that cannot be read.
     """
     lists: dict[str, dict[str, str]] = {}
     for name in _KALDI_LISTS:
@@ -545,8 +580,9 @@ def _kaldi(path: Path, system: str) -> list[Recording]:
     for utterance, span in (lists["segments"] or dict.fromkeys(files, "")).items():
         name, *seconds = span.split() or [utterance]
         sound = files.get(name) or f"{name} (not in {path.name})"
-        in_folder = (path.parent / sound).is_file() or not (Path(sound).is_file() or sound.endswith("|"))
-        row: dict[str, Any] = {"path": path.parent / sound if in_folder else sound, "item": utterance}
+        above = (folder / sound for folder in (*path.parents, Path()))
+        missing = Path(sound) if sound.endswith("|") else path.parent / sound
+        row: dict[str, Any] = {"path": next(filter(is_file, above), missing), "item": utterance}
         row |= {"text": lists["text"].get(utterance, ""), "speaker": lists["utt2spk"].get(utterance)}
         rows.append(row | dict(zip(_SPAN, seconds, strict=False)))
     return _table(rows, Path(), system or path.resolve().parent.name)
@@ -558,40 +594,62 @@ def _table(
     """List the recordings of a table; empty cells are missing values. Errors include its title and notes."""
     rows = list(rows)
     names = known_names(dict.fromkeys(chain.from_iterable(rows)), _COLUMNS)
-    listed, untimed = [], []
+    listed: list[Recording] = []
+    untimed: list[str] = []
+    unsystematic: list[str] = []
     unnamed: dict[str, list[str]] = {}
     for number, row in enumerate(rows, start=1):
         cells = {
             names.get(str(key), str(key)): value for key, cell in row.items() if (value := _cell(cell)) is not None
         }
+        decoded = [key for key, cell in row.items() if isinstance(cell, Mapping) and names.get(str(key), key) in _PATH]
         path = next((cells.pop(name) for name in _PATH if name in cells), "")
-        if path == "":
+        if decoded:  # audio of Hugging Face's datasets
+            unnamed.setdefault(f"a dict in {decoded[0]}, not a path: write its samples to a file", []).append(
+                str(number)
+            )
+        elif path == "":
             unnamed.setdefault(", ".join(cells) or "none", []).append(str(number))
         text = next((str(cells.pop(name)) for name in _TEXT if name in cells), "")
-        file = Path(str(path)) if "://" in str(path) else folder / str(path)
-        span = {name: cells.pop(name) for name in _SPAN if name in cells}
-        for edge, value in span.items():
-            try:
-                span[edge] = float(str(value).replace(",", "."))
-            except ValueError:
-                span[edge] = 0.0
-                untimed.append(f"row {number} has {edge} {value!r}")
+        file = _listed_file(folder, str(path))
+        span = _span(cells, number, untimed)
         if str(cells.get(REPEAT, "")).isdecimal():
             cells[REPEAT] = int(cells[REPEAT])
         suffix = f" {span.get('start', 0):g}" if span else ""
         item = next((cells.pop(name) for name in _ITEM if name in cells), file.stem + suffix)
-        name = next((cells.pop(name) for name in _SYSTEM if name in cells), system or file.resolve().parent.name)
+        name = next((cells.pop(name) for name in _SYSTEM if name in cells), "")
+        if not name:
+            unsystematic.append(f"row {number} has none")
+            name = system or file.resolve().parent.name
         listed.append(Recording(file, name, item, text, span.get("start", 0.0), span.get("end"), cells))
     pathless = [
         f"row {numbers[0]} has {columns}" if len(numbers) == 1 else f"rows {some(numbers, _MAX_LISTED)} have {columns}"
         for columns, numbers in unnamed.items()
     ]
     rules = {f"a file in every row, in a column {', '.join(_PATH)}": pathless, "start and end in seconds": untimed}
+    if len(unsystematic) < len(rows):
+        rules["a system in every row or in none"] = unsystematic
     for rule, problems in rules.items():
         if problems:
             message = f"{title} must have {rule}; {some(problems, _MAX_LISTED, '; ')}".strip()
             raise ArgumentError.of("source", " ".join([f"{message}.", *notes]) if notes else message)
     return listed
+
+
+def _span(cells: dict[str, Any], number: int, problems: list[str]) -> dict[str, float]:
+    """Remove the interval of a row from its cells: ``start`` and ``end``, or ``offset`` and ``duration`` as in NeMo."""
+    is_length = not {*_SPAN} & cells.keys() and {*_LENGTH} <= cells.keys()
+    span = {}
+    for edge, name in zip(_SPAN, _LENGTH if is_length else _SPAN, strict=True):
+        if name in cells:
+            value = cells.pop(name)
+            try:
+                span[edge] = float(str(value).replace(",", "."))
+            except ValueError:
+                problems.append(f"row {number} has {name} {value!r}")
+    if is_length and len(span) == len(_SPAN):
+        span["end"] += span["start"]
+    return span
 
 
 def key_of(value: str | float) -> str:

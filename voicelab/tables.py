@@ -44,7 +44,9 @@ _ENCODINGS: Final = [
 _SEPARATORS: Final = "\t;|,"
 _DECIMAL: Final = re.compile(r"[+-]?\d+(,\d+)?", re.ASCII)
 _MAX_LISTED: Final = 20
+_MAX_TITLES: Final = 10
 _ZIP: Final = b"PK\3\4"
+_ARCHIVE: Final = re.compile(r"\.ark:\d+$")
 _ADDRESS: Final = re.compile(r"(\w[\w+.-]+):/(?=[^/])")  # Path removes the second slash; not a drive of Windows
 
 
@@ -62,7 +64,8 @@ def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
 
     CSV: the separator (comma, semicolon, tab or vertical bar) is the one that gives rows of equal length; quotes follow
     RFC 4180, or belong to the text if they are unbalanced. The encoding is UTF-8 or UTF-16, else detected. Excel: the
-    first sheet with a known column is read, or else the first sheet. JSON: a list of objects, or an object per line.
+    first sheet with a known column is read, or else the first sheet; rows above its header are skipped, and merged
+    cells have the same value. JSON: a list of objects, or an object per line.
     Empty rows are skipped.
 
     Args:
@@ -211,21 +214,34 @@ def _excel_cells(path: Path, data: bytes, names: Iterable[str]) -> Cells:
     with MissingExtra.where("excel", f"reading {path.name}, an Excel file,"):
         import openpyxl  # noqa: F401
     try:
-        with pd.ExcelFile(io.BytesIO(data), engine="openpyxl") as book:
+        # Openpyxl reads merged cells only without this mode.
+        with pd.ExcelFile(io.BytesIO(data), engine="openpyxl", engine_kwargs={"read_only": False}) as book:
             tables = pd.read_excel(book, sheet_name=None, header=None, dtype=str, keep_default_na=False)
+            arrays = {str(name): table.fillna("").to_numpy() for name, table in tables.items()}
+            for name, array in arrays.items():
+                for cells in book.book[name].merged_cells.ranges:
+                    merged = array[cells.min_row - 1 : cells.max_row, cells.min_col - 1 : cells.max_col]
+                    merged[:] = merged[:1, :1]
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise StoreError(f"{path} cannot be read as an Excel file: {error}") from error
-    sheets = {
-        str(name): [row for row in table.fillna("").to_numpy().tolist() if any(map(str.strip, row))]
-        for name, table in tables.items()
-    }
+    sheets = {name: [row for row in array.tolist() if any(map(str.strip, row))] for name, array in arrays.items()}
     columns = {folded(name) for name in names}
-    matching = (name for name, rows in sheets.items() if rows and columns & set(map(folded, rows[0])))
-    chosen = next(matching, next(iter(sheets)))
+    matches = {
+        name: [len(columns & set(map(folded, row))) for row in rows[:_MAX_TITLES]] for name, rows in sheets.items()
+    }
+    headed = [name for name, counts in matches.items() if any(counts[:1])] or [
+        name for name in matches if any(matches[name])
+    ]
+    chosen = next(iter(headed or sheets))
     if not sheets[chosen]:
         raise StoreError(f"{path} must be a table with a header row, got an empty sheet {chosen!r}")
     ignored = ", ".join(repr(name) for name in sheets if name != chosen)
-    return Cells(sheets[chosen], notes=[f"{path.name}: sheet {chosen!r} is read, not {ignored}."] if ignored else [])
+    notes = [f"{path.name}: sheet {chosen!r} is read, not {ignored}."] if ignored else []
+    counts = matches[chosen]
+    titles = 0 if counts[0] else counts.index(max(counts))  # rows above the header
+    if titles:
+        notes.append(f"{path.name}: the header is {', '.join(sheets[chosen][titles])}; rows above it are not read.")
+    return Cells(sheets[chosen][titles:], notes=notes)
 
 
 def bytes_of(path: Path) -> bytes:
@@ -238,6 +254,8 @@ def bytes_of(path: Path) -> bytes:
             reason = "it is an address, not a file; download it"
         elif name.endswith("|"):
             reason = "it is a command, which is not run; save its output as a file"
+        elif _ARCHIVE.search(name):
+            reason = "it is in an archive of Kaldi, which is not read; save it as a file"
         raise StoreError(f"{name} cannot be read: {reason}") from error
 
 

@@ -31,7 +31,8 @@ DAMAGED = {
     "zeros.wav": (bytes(999), "the file consists of 999 zero bytes"),
     "pointer.wav": (b"version https://git-lfs.github.com/spec/v1\n", "the file is a Git LFS pointer: run git lfs pull"),
     "words.wav": ("Grüße\n".encode() * 9, "the file is text, not audio"),
-    "archive.wav": (b"PK\3\4" + bytes(99), "the file is a ZIP archive"),
+    "archive.wav": (b"PK\3\4" + bytes(99), "the file is a ZIP archive: unpack it"),
+    "train.wav": (b"PAR1" + bytes(99), "the file is a Parquet table: pass pandas.read_parquet(…) of it"),
     "noise.wav": (np.random.default_rng(1).bytes(3000), "the file is not in a known audio format"),
 }
 
@@ -320,6 +321,114 @@ def test_data_sets_of_others(tmp_path: Path) -> None:
     (libri / "84" / "121123" / "84_121123_000007.normalized.txt").write_text("A sentence.")
     (take,) = vl.collect(f"{libri}/{{speaker}}/{{chapter}}/{{item}}.wav")
     assert take.request.text == "A sentence."
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables and lists as other programs write them, with two recordings of 1.2 s."""
+    root = tmp_path_factory.mktemp("corpora")
+    for name in ("cv/clips/a.wav", "cv/clips/b.wav", "espnet/dump/raw/a.wav", "espnet/dump/raw/b.wav"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(WAV)
+    sounds = root / "cv" / "clips"
+    for name, text in {
+        "cv/validated.tsv": "client_id\tpath\tsentence\nx\ta.wav\tone\ny\tb.wav\ttwo\n",
+        "cv/windows.csv": "path;text\nclips\\a.wav;one\nclips\\b.wav;two\n",
+        "cv/nemo.jsonl": f'{{"audio_filepath": "{sounds}/a.wav", "text": "one"}}\n'
+        f'{{"audio_filepath": "{sounds}/b.wav", "text": "two"}}\n',
+        "espnet/dump/eval/wav.scp": "a dump/raw/a.wav\nb dump/raw/b.wav\n",
+        "espnet/dump/eval/text": "a one\nb two\n",
+    }.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize("name", ["cv/validated.tsv", "cv/windows.csv", "cv/nemo.jsonl", "espnet/dump/eval"])
+def test_paths_of_tables_are_found_as_their_programs_find_them(corpora: Path, name: str) -> None:
+    frame = vl.collect(corpora / name, metrics=["duration"]).frame()
+    assert frame[["item", "text", "duration"]].to_numpy().tolist() == [["a", "one", 1.2], ["b", "two", 1.2]]
+
+
+def test_tables_of_a_folder_that_are_not_read_are_noted(corpora: Path) -> None:
+    (note,) = vl.collect(corpora / "cv", metrics=["duration"]).notes
+    assert "not read: nemo.jsonl, validated.tsv, windows.csv; pass one as the source" in note
+
+
+def test_offset_and_duration_are_an_interval(corpora: Path, tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    row = f'{{"audio_filepath": "{corpora}/cv/clips/a.wav", "offset": %s, "duration": 0.5, "text": "%s"}}\n'
+    path.write_text(row % (0, "one") + row % (0.5, "two"))
+    (first, second) = vl.collect(path, metrics=["duration"])
+    assert (first.source, second.source) == ("a.wav#t=0,0.5", "a.wav#t=0.5,1")
+    path.write_text(row % ('"?"', "one"))
+    with pytest.raises(ArgumentError, match=r"start and end in seconds; row 1 has offset '\?'"):
+        vl.collect(path)
+
+
+def test_tables_that_lack_paths_or_systems_say_in_which_row(corpora: Path, tmp_path: Path) -> None:
+    samples = pd.DataFrame({"audio": [{"bytes": WAV, "path": "a.wav"}], "text": ["one"]})  # of Hugging Face
+    with pytest.raises(ArgumentError, match="row 1 has a dict in audio, not a path: write its samples to a file"):
+        vl.collect(samples)
+    paths = [f"{corpora}/cv/clips/{item}.wav" for item in "ab"]
+    with pytest.raises(ArgumentError, match="a system in every row or in none; row 2 has none"):
+        vl.collect([{"path": paths[0], "system": "ours"}, {"path": paths[1], "system": None}])
+    with pytest.raises(StoreError, match="too long"):
+        vl.collect([{"path": "a sentence " * 30}])
+    for name, text in {"wav.scp": "a raw.1.ark:17\n", "windows.csv": "path\nC:\\corpus\\a.wav\n"}.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(StoreError, match=r"raw\.1\.ark:17 cannot be read: it is in an archive of Kaldi"):
+        vl.collect(tmp_path / "wav.scp")
+    if sys.platform != "win32":
+        with pytest.raises(StoreError, match=r"^C:\\corpus\\a\.wav cannot be read"):
+            vl.collect(tmp_path / "windows.csv")
+
+
+def test_title_rows_and_merged_cells_of_excel(corpora: Path) -> None:
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    sheet = book.active
+    assert sheet is not None
+    for cells in (["Corpus of 2024", None, None], ["File", None, "Content"], ["Path", "System", "Text"],
+                  ["clips/a.wav", "ours", "one"], ["clips/b.wav", None, "two"]):  # fmt: skip
+        sheet.append(cells)
+    for merged in ("A1:C1", "A2:B2", "B4:B5", "F9:G9"):
+        sheet.merge_cells(merged)
+    book.save(corpora / "cv" / "list.xlsx")
+    systems = vl.collect(corpora / "cv" / "list.xlsx", metrics=["duration"])
+    assert systems.frame()[["item", "system", "text"]].to_numpy().tolist() == [
+        ["a", "ours", "one"],
+        ["b", "ours", "two"],
+    ]
+    assert systems.notes == ("list.xlsx: the header is Path, System, Text; rows above it are not read.",)
+
+
+@pytest.mark.parametrize("suffix", ["txt", "lab"])
+@pytest.mark.parametrize("track", ["0.000000\t1.100000\trice\n", "0 2500000 sil\n2500000 9000000 ah\n"])
+def test_label_tracks_are_not_texts(tmp_path: Path, track: str, suffix: str) -> None:
+    CLIP.save(tmp_path / "a.wav")
+    (tmp_path / f"a.{suffix}").write_text(track)
+    assert vl.collect(tmp_path, metrics=["duration"]).frame()["text"].tolist() == [UNKNOWN_TEXT]
+    (tmp_path / f"a.{suffix}").write_text("10 20 thirty\n")
+    assert vl.collect(tmp_path, metrics=["duration"]).frame()["text"].tolist() == ["10 20 thirty"]
+
+
+def test_sources_are_columns_of_takes(corpora: Path) -> None:
+    frame = vl.collect(corpora / "cv" / "clips", metrics=["duration"]).frame(also=["source", "notes"])
+    assert frame["source"].tolist() == ["a.wav", "b.wav"]
+
+
+def test_wav_with_64_bit_sizes_is_read(tmp_path: Path) -> None:
+    sizes = (
+        b"ds64\x1c\0\0\0" + (len(WAV) + 28).to_bytes(8, "little") + (len(WAV) - 44).to_bytes(8, "little") + bytes(12)
+    )
+    data = b"RF64\xff\xff\xff\xffWAVE" + sizes + WAV[12:40] + b"\xff\xff\xff\xff" + WAV[44:]
+    (tmp_path / "long.wav").write_bytes(data)
+    assert vl.load(tmp_path / "long.wav") == vl.Clip.load(WAV)
+    (tmp_path / "long.wav").write_bytes(data[:-20_000])
+    with pytest.raises(AudioError, match=r"20000 bytes are missing|truncated"):
+        vl.load(tmp_path / "long.wav")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")

@@ -87,19 +87,21 @@ class _PcmDecoder:
 
 
 def wav_head(data: bytes) -> tuple[int, int | None, bytes]:
-    """Parse the chunks of a WAV file, or of its beginning, up to the samples.
+    """Parse the chunks of a WAV or RF64 file, or of its beginning, up to the samples.
 
     Returns:
         The offset of the samples in bytes, their declared size in bytes, and the body of the ``fmt`` chunk. If ``data``
         ends before the samples, the size is None and the offset is that of the next chunk.
     """
-    offset, form = 12, b""
+    offset, form, long_size = 12, b"", None
     while offset + 8 <= len(data):
         name, size = struct.unpack_from("<4sI", data, offset)
         if name == b"data":
-            return offset + 8, size, form
+            return offset + 8, size if long_size is None else long_size, form
         if name == b"fmt ":
             form = data[offset + 8 : offset + 8 + size]
+        if name == b"ds64":  # EBU Tech 3306: sizes of RIFF and of the samples in 64 bits
+            long_size = int.from_bytes(data[offset + 16 : offset + 24], "little")
         offset += 8 + size + size % 2
     return offset, None, form
 

@@ -34,7 +34,9 @@ MAX_BYTES = 50 * 2**20
 # With a forged rate, millions of samples would count as a few seconds.
 MAX_SAMPLES_PER_SECOND = 96_000
 """Maximum number of samples per second of ``max_seconds``, at any declared rate."""
-_FOREIGN = "aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,matroska,webm,mov,mp4,mpc,mpc8,nistsphere,tta,voc,w64,wv"
+_FOREIGN = (
+    "aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,matroska,webm,mov,mp4,mpc,mpc8,nistsphere,tta,voc,w64,wav,wv"
+)
 """FFmpeg's names of additional formats for local files, none of which can reference other files."""
 _MAX_MISSING_S = 0.1
 _CONTAINER: dict[str, Container] = {"wav": "wav", "mp3": "mp3", "opus": "ogg"}
@@ -113,6 +115,8 @@ def read(
     except AudioError:
         if not foreign:
             raise
+        if data[:4] == b"RF64":
+            _check_complete_wav(data)
         return _decode_container(data, None, max_seconds)
     if format is not None and container != _CONTAINER.get(format):
         raise AudioError(f"the audio must be {format}, got {container}")

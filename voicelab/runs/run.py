@@ -260,7 +260,7 @@ def take_row(take: Take) -> dict[str, Any]:
 
 def take_columns(take: Take, names: Iterable[str]) -> dict[str, Any]:
     """Return columns of ``take_row`` by name. Raises ArgumentError for an unknown name."""
-    row = take_row(take)
+    row = {**take_row(take), "source": take.source}
     for name in names:
         if name not in row:
             raise ArgumentError.of("also", f"must be columns of a take, got {name!r}{suggestion(name, row)}")

@@ -29,6 +29,7 @@ from voicelab.recordings import (
     Report,
     clip_take,
     intervals_of,
+    is_file,
     key_of,
     load_file,
     reasons_of,
@@ -286,7 +287,7 @@ def _read_pairs(
     one_of(on_error, "on_error", ("raise", "skip"))
     # A missing file is named as such, not as an incomplete item.
     missing = any(
-        recording.take is None and not recording.path.exists() for recording in chain.from_iterable(groups.values())
+        recording.take is None and not is_file(recording.path) for recording in chain.from_iterable(groups.values())
     )
     problems: dict[str, StoreError | AudioError] = {}
     by_file: dict[Path, list[Recording]] = {}
