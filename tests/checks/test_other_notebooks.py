@@ -15,12 +15,15 @@ from xml.etree import ElementTree as ET
 import nbformat
 import pytest
 from nbformat.v4 import new_output
+from rich.console import Console
+from rich.jupyter import _render_segments
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn
 
 from tests.checks.conftest import Write, displayed, printed, shown
 from voicelab.checks import check, update
 from voicelab.checks.check import read
 from voicelab.checks.compare import Masks, OutputComparison, visible_text
-from voicelab.checks.displays import properties
+from voicelab.checks.displays import VIEW, properties
 from voicelab.checks.lint import source_lines
 from voicelab.cli.check import json_report, junit_report
 from voicelab.takes.replay import Tolerance
@@ -70,6 +73,11 @@ def test_addresses() -> None:
                 [("", "1.33 μs ± 0 ns", "7 runs"), (SLOWEST, "3 s ± 1 s", "7 runs"), ("", "3 s ± 1 s", "1 run")]
             ]
         ),
+        (
+            "/home/ann/.venv/lib/python3.11/site-packages/sklearn/a.py:5: Warning",
+            "/opt/conda/lib/python3.11/site-packages/sklearn/a.py:5: Warning",
+            "/opt/conda/lib/python3.11/site-packages/sklearn/a.py:6: Warning",
+        ),
         ('<image id="image2237a5fd32"/>', '<image id="image283633ee96"/>', '<image id="picture283633ee96"/>'),
     ],
 )
@@ -87,8 +95,58 @@ def test_random_ids_and_pictures_in_pages() -> None:
     assert "the picture cannot be read" in words
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        Progress.get_default_columns(),
+        (SpinnerColumn(), "{task.description}", BarColumn(), "{task.completed}/4"),
+    ],
+)
+def test_last_state_of_rich_bars_is_volatile(columns: tuple[ProgressColumn | str, ...]) -> None:
+    console = Console(force_terminal=True, color_system="truecolor", width=100)
+
+    def state(name: str, count: int) -> Any:
+        progress = Progress(*columns, console=console)
+        progress.add_task(name, total=4, completed=count)
+        segments = list(console.render(progress.get_renderable()))
+        return shown(console._render_buffer(segments), _render_segments(segments))
+
+    first, *others = (state("measure files", count) for count in range(5))
+    assert [differences([first], [other]) for other in others] == [[]] * 4
+    assert differences([first], [state("decode files", 0)]) != []
+    for text in ("━" * 12 + " part 1", "┏━ fold 1/2 " + "━" * 12 + "┓"):
+        assert differences([printed(text)], [printed(text.replace("1", "3"))]) != []
+
+
 def bars(name: str, count: int, total: int) -> str:
     return f"{name}: {100 * count // total}%|{'#' * count}| {count}/{total} [00:00<00:00, {count + 1.5}it/s]"
+
+
+def tqdm_widget(count: int, style: str, name: str = "inner", total: int = 3) -> dict[str, Any]:
+    """The saved states of tqdm.notebook, which are refreshed every 0.1 s, and the bar also at the end."""
+    box = {"children": ["IPY_MODEL_text", "IPY_MODEL_bar", "IPY_MODEL_count"]}
+    states = {
+        "box": ("HBoxModel", box),
+        "text": ("HTMLModel", {"value": f"{name}:\u2007{100 * count // total:3}%"}),
+        "bar": ("FloatProgressModel", {"bar_style": style, "max": float(total), "value": float(total)}),
+        "count": ("HTMLModel", {"value": f"\u2007{count}/{total}\u2007[00:00&lt;00:00,\u2007{count + 1.5}it/s]"}),
+    }
+    return {key: {"model_name": kind, "state": state} for key, (kind, state) in states.items()}
+
+
+@pytest.mark.parametrize(
+    ("now", "count"),
+    [
+        (tqdm_widget(3, ""), 0),
+        (tqdm_widget(3, "", "outer"), 1),
+        (tqdm_widget(3, "", total=4), 2),
+        (tqdm_widget(3, "success"), 3),
+    ],
+)
+def test_texts_of_hidden_bars_are_volatile(now: dict[str, Any], count: int) -> None:
+    view = new_output("display_data", {VIEW: {"model_id": "box"}, "text/plain": "inner:   0%|          | 0/3"})
+    compared = OutputComparison(Masks(), Tolerance(), states=(tqdm_widget(0, ""), now))
+    assert len(list(compared.differences([view], [view]))) == count
 
 
 def test_nested_progress_bars() -> None:
