@@ -26,6 +26,8 @@ def test_enter_commits_a_number_and_one_out_of_range_is_marked(scratch: Scratch)
     page = scratch.run(SETUP + "panel = lab.panel('Four notes.')\npanel")
     box = page.locator(".voicelab-field-temperature input[type=number]")
     assert status(page) == "Press Speak to hear the text, or change a field."
+    direction = "() => getComputedStyle(document.querySelector('.voicelab-text')).unicodeBidi"
+    assert page.evaluate(direction) == "plaintext"
     in_kernel(page, "panel.controls.set(temperature=5)")
     page.wait_for_selector("button.voicelab-speak:disabled")
     assert status(page) == ""

@@ -78,7 +78,7 @@ def test_keys_choose_sounds_and_a_vote_needs_all_of_them(page: Page, address: tu
     # Both have begun, and B went to its end; neither was heard from its beginning to its end.
     page.wait_for_selector(f"{TEST}[data-playing='']")
     assert page.is_disabled(".voicelab-next")
-    assert page.text_content(".voicelab-hint") == "Not yet played to the end: A, B."
+    assert page.text_content(".voicelab-hint") == "Not yet played to the end: A and B."
     hear_all(page)
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.querySelector('h2')?.textContent === 'Question 2 of 2'")
@@ -129,7 +129,7 @@ def test_practice_comes_first_and_is_not_kept(page: Page, tmp_path: Path, kind: 
             ready(page)
             assert page.get_by_label("Play Reference").count() == (kind in WITH_REFERENCE)
             names = [name.lstrip("▶").partition(",")[0] for name in page.locator(".voicelab-play").all_text_contents()]
-            asked = ", ".join(names).replace("Reference", "the reference")
+            asked = " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))).replace("Reference", "the reference")
             assert page.text_content(".voicelab-hint") == f"Play {asked} to the end."
             schemes: tuple[Literal["dark", "light"], ...] = ("dark", "light")
             for scheme, width in itertools.product(schemes, (600, 900, 1280)):

@@ -213,6 +213,12 @@ def test_zoom_by_keys_buttons_and_wheel_moves_both_pictures(scratch: Scratch) ->
     page.focus(".voicelab-wave")
     page.keyboard.press("0")
     until(page, f"+d.shown === {length} && d.first === '0'")
+    # Slides are scaled.
+    page.evaluate("() => (document.querySelector('.voicelab-player').style.zoom = 0.5)")
+    half = box_of(page.locator(".voicelab-wave"))
+    page.mouse.click(half["x"] + half["width"] / 4, half["y"] + half["height"] / 2)
+    until(page, f"Math.abs(d.position / {length} - 0.25) < 0.01")
+    page.evaluate("() => (document.querySelector('.voicelab-player').style.zoom = 1)")
     page.get_by_label("Spectrogram", exact=True).first.select_option("linear")
     until(page, "d.spectrogram.startsWith('linear ')")
     before = page.evaluate(pixels)

@@ -303,6 +303,14 @@ def test_a_number_that_is_not_allowed_is_marked_and_nothing_is_spoken(explore: C
     assert backend.asked == []
 
 
+def test_all_invalid_fields_are_marked_at_once(explore: Callable[..., ExplorePanel]) -> None:
+    panel = explore()
+    panel.controls.set(text=" ", temperature=1.5, top_p=None, seed="many")
+    assert sorted(panel.controls.problems) == ["seed", "temperature", "text", "top_p"]
+    panel.controls.set(text=TEXT, top_p=0.5, seed="1")
+    assert list(panel.controls.problems) == ["temperature"]
+
+
 def test_cancel_drops_pending_takes(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend)

@@ -378,7 +378,7 @@ class TakeTable(Shown, metaclass=Guided):
         kind: Kind = "AB",
         over: str | None = None,
         *,
-        name: str = "takes",
+        name: str = "Listening test",
         reference: object = None,
         **options: Any,
     ) -> ListeningTest:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal, get_args, get_origin
 
 import traitlets
@@ -15,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from voicelab.call import Call, Knob, field_name, is_field, parse_value, short_name
 from voicelab.capabilities import Capabilities, FieldSupport, check_call
-from voicelab.errors import RequestInvalid
+from voicelab.errors import FieldError, RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.session import Session
 from voicelab.views.scripts import PageWidget
@@ -205,20 +206,28 @@ class Controls(PageWidget):
             self.set(reference_id=chosen)
 
     def call(self) -> Call:
-        """Return the call of the current values. Raises RequestInvalid, which names the field."""
+        """Return the call of the current values. Raises RequestInvalid, which names all invalid fields."""
+        problems: list[FieldError] = []
         settings = {field["name"]: self.values[field["name"]] for field in self.fields}
         knobs = {knob.name: knob.default for knob in self._lab.capabilities.knobs}
-        for name in (name for name, default in knobs.items() if default is None):
-            word = str(settings[name]).strip()
-            settings[name] = parse_value(name, word, self._lab.capabilities.knobs) if word else None
         base = {**knobs, **self.base.settings}
+        for name in ("seed", *(name for name, default in knobs.items() if default is None)):
+            word, settings[name] = str(settings[name]).strip(), base[name] if name == "seed" else None
+            with _collected(problems):
+                settings[name] = parse_value(name, word, self._lab.capabilities.knobs) if word else settings[name]
         settings["reference_id"] = settings["reference_id"] or None
-        settings["seed"] = parse_value("seed", settings["seed"]) if settings["seed"].strip() else base["seed"]
-        if missing := [name for name, value in settings.items() if value is None and name not in _OPTIONAL]:
-            raise RequestInvalid.of(missing[0], "must be a number, got no value")
+        for name in (name for name, value in settings.items() if value is None and name not in _OPTIONAL):
+            problems += RequestInvalid.of(name, "must be a number, got no value").errors
+            settings[name] = base[name]
         changes = {name: value for name, value in settings.items() if value != base[name]}
-        call = self._lab.call(self.text).replace(self._lab.capabilities.knobs, **changes)
-        return check_call(call, self._lab.capabilities)
+        call = self.base
+        with _collected(problems):
+            call = self._lab.call(self.text)
+        with _collected(problems):
+            call = check_call(call.replace(self._lab.capabilities.knobs, **changes), self._lab.capabilities)
+        if problems:
+            raise RequestInvalid(problems)
+        return call
 
     def code(self, call: Call) -> str:
         """Return Python code for a call; it gives the same samples if the backend's seeds are exact."""
@@ -260,6 +269,15 @@ class Controls(PageWidget):
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
         if message.get("kind") in {"speak", "cancel", "draw"}:
             self._pressed(message["kind"])
+
+
+@contextmanager
+def _collected(problems: list[FieldError]) -> Iterator[None]:
+    """Append the errors of the block to ``problems``."""
+    try:
+        yield
+    except RequestInvalid as error:
+        problems += error.errors
 
 
 def _description_fields(name: str) -> dict[str, str]:

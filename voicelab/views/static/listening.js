@@ -303,8 +303,9 @@ class Test {
   get missing() {
     const left = this.names.filter((name) => this.switcher.heard(name) < 1);
     if (left.length) {
-      const names = left.map((name) => ({ reference: "the reference", sound: "the sound" })[name] ?? name).join(", ");
-      return this.began === null ? `Play ${names} to the end.` : `Not yet played to the end: ${names}.`;
+      const names = left.map((name) => ({ reference: "the reference", sound: "the sound" })[name] ?? name);
+      const listed = new Intl.ListFormat("en-GB").format(names);
+      return this.began === null ? `Play ${listed} to the end.` : `Not yet played to the end: ${listed}.`;
     }
     if (this.root.dataset.state === "volume") return "";
     const { kind, letters } = this.trial;

@@ -137,7 +137,10 @@ function navigate({ minimap: canvas, wave }, state, look, act) {
 
 /** Seek by click, loop a region by drag, zoom by wheel with Ctrl or Alt. */
 function point(canvas, state, look, act) {
-  const at = (event) => look.timeline.sample(event.clientX - canvas.getBoundingClientRect().left, canvas.clientWidth);
+  const at = (event) => {
+    const { left, width } = canvas.getBoundingClientRect(); // not clientWidth, which differs on a zoomed page
+    return look.timeline.sample(event.clientX - left, width);
+  };
   let began = null;
   canvas.onpointerdown = (event) => {
     if (event.button !== 0) return;

@@ -178,8 +178,8 @@ export class Facets {
     const bar = element("span", { className: "voicelab-legend-bar" }, { "aria-hidden": "true" });
     bar.style.background = `linear-gradient(to right, ${Array.from({ length: 9 }, (_, n) => rgb(colour((255 * n) / 8))).join()})`;
     const ends = low === high ? ["the same in every cell: "] : ["mean ± sd ", figure(low), bar];
-    const scale = low === null ? ["not measured yet"] : [...ends, `${figure(high)} ${unit}`.trim()];
-    this.legend.replaceChildren(element("b", {}, {}, metric), " ", ...scale, longest ? ` · waveforms span ${longest.toFixed(2)} s` : "");
+    const scale = low === null ? ["not measured yet"] : [...ends, `${figure(high)}\u00a0${unit}`.trim()];
+    this.legend.replaceChildren(element("b", {}, {}, metric), " ", ...scale, longest ? ` · waveforms span ${longest.toFixed(2)}\u00a0s` : "");
   }
 
   /** The mean of a cell, its standard deviation and its takes, NaN where there are none, and its twin. */
