@@ -45,8 +45,7 @@ class Takes {
     this.gone = true;
     this.wanted = null;
     this.transport.rest();
-    for (const [id, card] of this.cards)
-      if (!["done", "failed"].includes(card.state)) this.cards.set(id, { ...card, state: "missing" });
+    for (const [id, card] of this.cards) if (!card.hear && !card.error) this.cards.set(id, { ...card, state: "missing" });
     this.tell();
   }
 
