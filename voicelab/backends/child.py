@@ -51,7 +51,7 @@ def parameters(function: typing.Callable[..., object]) -> list[dict[str, typing.
 
 
 def conversions(function: typing.Callable[..., object]) -> dict[str, type]:
-    """Map the parameters that are annotated with an Enum or a path to this type."""
+    """Map the names of parameters that are annotated with an Enum or a path class to this class."""
     kinds = {name: _unwrapped(hint)[0] for name, hint in _hints(function).items()}
     return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, (Enum, PurePath))}
 

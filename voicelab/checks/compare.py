@@ -454,7 +454,7 @@ class OutputComparison:
                 yield from _picture_differences(f"{output} ({mime})", _pictures(mime, a), _pictures(mime, b))
 
     def _widget_differences(self, output: str, before: Any, after: Any) -> Iterator[OutputDifference]:
-        """Compare the saved and new models of a displayed widget, except if no state was saved, which is another finding."""
+        """Compare the saved and new models of a displayed widget, if a state was saved; ``lint`` reports a missing state."""
         saved, new = (
             [model for _, model in models(view.get("model_id", ""), states)]
             for view, states in zip((before, after), self.states, strict=True)

@@ -361,7 +361,7 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Synthesize and score every row of LIST, with intervals. Running the command again resumes."""
+    """Synthesize every row of LIST and score the systems, with confidence intervals. A second run resumes."""
     from voicelab.sweeps.evaluation import evaluate as evaluate_list
     from voicelab.views.notebook import progress
 

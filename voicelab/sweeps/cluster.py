@@ -125,7 +125,7 @@ class _Task:
 class _Member:
     """A worker. ``probe`` is Dask's future of its report, and ``reason`` states why it is excluded.
 
-    ``streak`` has its latest consecutive failures; a value is True once another worker has completed that take.
+    ``streak`` contains its latest consecutive failures; a value is True once another worker has completed that take.
     """
 
     address: str
@@ -455,8 +455,8 @@ def workers_for(
     missing = sorted(name for name in backends if name not in factories)
     if missing:
         message = (
-            f"must have a function for the backend {missing[0]!r}, which other processes cannot open by an address; "
-            "the function must be in a module, and return the backend"
+            f"must have a function that opens the backend {missing[0]!r}, since other processes cannot open it by an "
+            "address; define the function in a module"
         )
         raise RequestInvalid.of("factories", message, type="missing")
     if not cluster:

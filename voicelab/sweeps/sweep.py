@@ -165,7 +165,7 @@ class Sweep(Shown):
             executor: None for threads (the local engine synthesizes their calls as a batch), any
                 ``concurrent.futures`` executor, or a ``dask.distributed.Client``.
             concurrency: concurrent takes; see ``workers_for`` for the default.
-            budget: limits: a sweep whose estimate exceeds one does not start; a running sweep stops at it.
+            budget: a sweep whose estimate exceeds a limit does not start; a running sweep stops at the limit.
             requests_per_minute: maximum number of requests per minute and backend.
             listener: called with each outcome, in the thread of the run.
 

@@ -128,7 +128,7 @@ def save_figure(axes: Axes | Iterable[Axes], path: str | Path) -> None:
     figure: Any = np.ravel(np.asarray(axes, dtype=object))[0].get_figure(root=True)
     suffix = Path(path).suffix.lstrip(".").lower()
     if suffix not in (suffixes := figure.canvas.get_supported_filetypes()):
-        message = f"the suffix must be {', '.join(f'.{each}' for each in suffixes)}, got {Path(path).name!r}"
+        message = f"the suffix must be one of {', '.join(f'.{each}' for each in suffixes)}, got {Path(path).name!r}"
         raise RequestInvalid.of("path", message, in_="query")
     data = io.BytesIO()
     with _RC_LOCK, rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none"}):
@@ -213,7 +213,7 @@ def _checked(
     kinds: tuple[Any, ...] = (kind,) if isinstance(kind, str) else tuple(kind)
     wrong = [repr(name) for name in kinds if name not in _KINDS]
     if wrong or not kinds:
-        message = f"must be {', '.join(_KINDS)}, got {', '.join(wrong) or 'none'}"
+        message = f"must be one of {', '.join(_KINDS)}, got {', '.join(wrong) or 'none'}"
         raise RequestInvalid.of("kind", message, in_="query")
     if labels is not None and len(labels) != len(clips):
         raise RequestInvalid.of(

@@ -109,7 +109,7 @@ class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no
         return [value for value in map(str.strip, self.values.value.split(",")) if value]
 
     def _show_values(self, _: object = None) -> None:
-        """Show the text in the picker."""
+        """Set the controls of the picker from the text of the values."""
         if self._writing or not self._parts:
             return
         self._writing = True

@@ -60,7 +60,7 @@ def sweep_bundle(sweep: Sweep) -> dict[str, str]:
         rows.append(("repeats", sweep.repeats, f"seeds drawn from {sweep.seed}"))
     axes = table(("axis", "values", ""), rows)
     html = f"<div>{escape(repr(sweep))}</div>{axes}<div>In all: {escape(str(needed))}.</div>"
-    note = '<div style="opacity:0.75">Nothing has run: <code>run()</code> does, <code>panel()</code> shows it.</div>'
+    note = '<div style="opacity:0.75">Not run yet; start it with <code>run()</code> or <code>panel()</code>.</div>'
     return {"text/html": small_print(html + note), "text/plain": f"{sweep!r}\nIn all: {needed}."}
 
 

@@ -213,7 +213,7 @@ class TakeRows:
             self._counts = None
 
     def settled(self, timeout: float) -> bool:
-        """Wait until all is measured and sent, at most ``timeout`` seconds; return False on timeout."""
+        """Wait until all takes are measured and sent, at most ``timeout`` seconds; return False on timeout."""
         task = self._task
         return task is None or task.wait(timeout)
 
