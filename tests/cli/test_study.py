@@ -64,11 +64,11 @@ def test_a_folder_with_everything(run: Any, service: str, spec: str, tones: Tone
     assert (len([*Path("study/audio").iterdir()]), len(load("study"))) == (8, 12)
     Path("other.toml").write_text('text = "Another."\n')
     line = run.refused("sweep", "other.toml", "-o", "study", "--base-url", service)
-    assert "must be new or have an earlier sweep of other.toml, got study with study.toml" in line
+    assert "must be new or contain an earlier sweep of other.toml, got study with study.toml" in line
     Path("own").mkdir()
     Path("own/takes.csv").write_text("mine")
     refusal = run.refused("sweep", spec, "-o", "own", "--base-url", service)
-    assert f"must be new or have an earlier sweep of {spec}, got own with takes.csv" in refusal
+    assert f"must be new or contain an earlier sweep of {spec}, got own with takes.csv" in refusal
     assert Path("own/takes.csv").read_text() == "mine"
     assert len(pd.read_csv("study/takes.csv")) == 8
 
@@ -293,7 +293,7 @@ def test_compare_notes_loudness_exceptions(run: Any, tmp_path: Path) -> None:
             sound = speechlike(1.0) * (0 if (system, item) == ("b", "y") else 1)
             Clip(sound.astype("float32"), RATE).save(tmp_path / system / f"{item}.wav")
     done = run.well("compare", "a", "b", "-m", "duration", "-o", "page.html")
-    assert "note: Sound is loudness-matched, except b y (" in done.stderr
+    assert "note: Playback is loudness-matched, except b y (" in done.stderr
 
 
 def test_unreadable_files_are_named_or_excluded(run: Any, tmp_path: Path) -> None:

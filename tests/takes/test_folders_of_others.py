@@ -174,7 +174,9 @@ def test_an_export_replaces_only_the_same_takes(layout: str, tmp_path: Path) -> 
     few, all_takes = (vl.collect(listed, metrics=["duration"]) for listed in (rows[:2], rows))
     for table in (*[few, few] * (layout != "run"), all_takes, all_takes):  # a larger system has another fingerprint
         folder = table.export(tmp_path / "set", layout).parent
-    with pytest.raises(StoreError, match="set must be new or have an earlier export of the same takes, got other rows"):
+    with pytest.raises(
+        StoreError, match="set must be new or contain an earlier export of the same takes, got other rows"
+    ):
         few.export(folder, layout)
     assert len(vl.load(folder) if layout == "run" else vl.collect(folder)) == 11
     if layout == "files":  # two were 0.wav and 1.wav, eleven are 00.wav to 10.wav

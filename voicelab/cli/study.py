@@ -107,7 +107,7 @@ def _check_spec(folder: Path, spec: Path) -> None:
     names = [path.name for path in sorted((folder / _SPEC_FOLDER).glob("*"))]
     names = names or [path.name for path in folder.glob("takes.csv")]
     if names and spec.name not in names:
-        message = f"must be new or have an earlier sweep of {spec.name}, got {folder} with {', '.join(names)}"
+        message = f"must be new or contain an earlier sweep of {spec.name}, got {folder} with {', '.join(names)}"
         raise RequestInvalid.of("output", message, in_="query")
 
 
@@ -306,7 +306,7 @@ def compare(
     options: Any = {"jobs": jobs, "on_error": on_error, "progress": progress}
     systems = collect(source, metrics=chosen, transcribe=transcribe, **options)
     print_line(f"{systems.page(output)}: {', '.join(systems.systems)}; {len(systems)} takes")
-    notes = [f"Sound is {systems.loudness_note}."] if "except" in systems.loudness_note else []
+    notes = [f"Playback is {systems.loudness_note}."] if "except" in systems.loudness_note else []
     for note in [*systems.notes, *notes]:
         print_line(f"note: {note}", to_stderr=True)
     for record in systems.excluded:

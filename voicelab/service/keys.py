@@ -172,7 +172,7 @@ class KeyStore(Closeable):
         try:
             expires = _seconds(created + expires_in) if expires_in is not None else None
         except OverflowError:
-            raise RequestInvalid.of("expires", "expiry date out of range") from None
+            raise RequestInvalid.of("expires", f"must end before the year 10000, got {expires_in}") from None
         prefix, digest = secret[:_PREFIX_LENGTH], _digest(salt, secret)
         row = (name.strip(), prefix, salt, digest, _seconds(created), expires, credit)
         with self._database.writing() as db:

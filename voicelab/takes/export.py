@@ -43,7 +43,7 @@ _MAX_CHARACTERS: Final = 60
 
 def _check_others(table: Path, others: Sequence[str]) -> None:
     if others:
-        message = "must be new or have an earlier export of the same takes, got other rows in"
+        message = "must be new or contain an earlier export of the same takes, got other rows in"
         listed = some([shortened(other, _MAX_CHARACTERS) for other in others], _MAX_LISTED, "; ")
         raise StoreError(f"{table.parent} {message} {table.name}: {listed}; export to a new folder")
 
@@ -56,7 +56,7 @@ def _check_earlier(folder: Path, files: Collection[str], records: Sequence[Mappi
     if not table.is_file():
         if others := [file for file in files if (folder / file).exists()]:
             message = f"got {some(others, _MAX_LISTED)} without {table.name}; export to a new folder"
-            raise StoreError(f"{folder} must be new or have an earlier export of the same takes, {message}")
+            raise StoreError(f"{folder} must be new or contain an earlier export of the same takes, {message}")
         return
     earlier = read_table(table) if table.name == "metadata.csv" else restore_texts(read_table(table))
     latest = _as_read(pd.DataFrame(records).drop(columns="file_name").to_csv(index=False).encode())
