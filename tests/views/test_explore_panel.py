@@ -303,6 +303,17 @@ def test_a_number_that_is_not_allowed_is_marked_and_nothing_is_spoken(explore: C
     assert backend.asked == []
 
 
+def test_an_empty_parameter_without_a_default_is_left_to_the_backend(explore: Callable[..., ExplorePanel]) -> None:
+    panel = explore(ToneBackend(knobs=(Knob("warmth", "float", None), Knob("language", "str", None))))
+    assert (panel.controls.problems, panel.controls.ready) == ({}, True)
+    panel.controls.set(warmth="hot")
+    assert "hot" in panel.controls.problems["warmth"]
+    panel.controls.set(warmth="0.5")
+    assert "warmth=0.5" in panel.code
+    panel.controls.set(warmth="")
+    assert "warmth" not in panel.code
+
+
 def test_all_invalid_fields_are_marked_at_once(explore: Callable[..., ExplorePanel]) -> None:
     panel = explore()
     panel.controls.set(text=" ", temperature=1.5, top_p=None, seed="many")

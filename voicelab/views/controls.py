@@ -211,12 +211,13 @@ class Controls(PageWidget):
         settings = {field["name"]: self.values[field["name"]] for field in self.fields}
         knobs = {knob.name: knob.default for knob in self._lab.capabilities.knobs}
         base = {**knobs, **self.base.settings}
-        for name in ("seed", *(name for name, default in knobs.items() if default is None)):
+        unset = {name for name, default in knobs.items() if default is None}
+        for name in ("seed", *unset):
             word, settings[name] = str(settings[name]).strip(), base[name] if name == "seed" else None
             with _collected(problems):
                 settings[name] = parse_value(name, word, self._lab.capabilities.knobs) if word else settings[name]
         settings["reference_id"] = settings["reference_id"] or None
-        for name in (name for name, value in settings.items() if value is None and name not in _OPTIONAL):
+        for name in (name for name, value in settings.items() if value is None and name not in _OPTIONAL | unset):
             problems += RequestInvalid.of(name, "must be a number, got no value").errors
             settings[name] = base[name]
         changes = {name: value for name, value in settings.items() if value != base[name]}
