@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import io
+import itertools
 import os
 import pickle
 import re
@@ -421,6 +423,30 @@ def test_calls_are_serialized_by_default() -> None:
 
     vl.connect(counted).sweep(["a", "b", "c", "d"]).run(concurrency=4)
     assert max(most) == 1
+
+
+def test_the_fingerprint_follows_modules_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uses = (
+        "import own\ndef tts(text): return own.parts.gain()",
+        "import own.parts as parts\ndef tts(text): return parts.gain()",
+        "import own\ndef tts(text):\n    import own.parts\n    return own.parts.gain()",
+        "import own\ndef tts(text):\n    from own.parts import gain as used\n    return used()",
+    )
+    found = []
+    for number, (use, gain) in enumerate(itertools.product(uses, (1, 2))):
+        folder = tmp_path / str(number)
+        (folder / "own").mkdir(parents=True)
+        (folder / "own" / "__init__.py").write_text("from . import parts")
+        (folder / "own" / "parts.py").write_text(f"VALUE = {gain}\ndef gain(): return VALUE")
+        (folder / "script.py").write_text(use)
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(folder)
+            tts = importlib.import_module("script").tts
+            found += [fingerprint_of(tts), fingerprint_of(tts)]
+            for name in ("script", "own", "own.parts"):
+                sys.modules.pop(name)
+    assert found[::2] == found[1::2]
+    assert len({*found}) == 2 * len(uses)
 
 
 def test_the_fingerprint_follows_what_the_function_uses() -> None:

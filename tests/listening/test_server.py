@@ -9,12 +9,15 @@ import time
 import wave
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.listening.test_design import listening_test
 from tests.served import PLAIN
+from voicelab.errors import StoreError
+from voicelab.listening.study import Study
 from voicelab.listening.votes import Ballot
 from voicelab.views.listening import listening_page
 
@@ -117,6 +120,19 @@ def test_invalid_requests_are_rejected(page: httpx.Client, method: str, path: st
     if path.startswith("/api"):
         assert answer.json()["status"] == status
         assert answer.json()["message"]
+
+
+def test_a_study_is_served_once(tmp_path: Path) -> None:
+    study = Study(listening_test("AB", items=2), listeners=2, consent="Yes?")
+    with Ballot(study.test, tmp_path / "votes") as first, Ballot(study.test, tmp_path / "votes") as second:
+        with (
+            listening_page(first, study),
+            pytest.raises(StoreError, match=r"another server serves .*votes: end it"),
+            listening_page(second, study),
+        ):
+            pass
+        with listening_page(second, study) as address:
+            assert httpx.get(address, **PLAIN).status_code == 200
 
 
 def test_server_stops_despite_a_hanging_client(ballot: Ballot) -> None:

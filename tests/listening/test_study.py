@@ -383,6 +383,21 @@ def test_no_more_listeners_are_admitted_than_the_study_needs(tmp_path: Path) -> 
         assert reach(page, page.enter(SECRET, "slow"))["end"] == "finished"
 
 
+def test_excluded_listeners_do_not_keep_a_place(tmp_path: Path) -> None:
+    study = a_study("MOS", questions=())
+    study = replace(study, test=replace(study.test, per_listener=3), listeners=2)
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        state = reach(page, page.enter(SECRET, "careless"), "trials")
+        for trial in ballot.trials(state["listener"]):
+            ballot.vote(state["listener"], trial.id, {"A": 5})
+        assert reach(page, state)["end"] == "finished"
+        reach(page, page.enter(SECRET, "careful"), "trials")
+        assert (len(study.finished(ballot)), study.counted(ballot)) == (1, ())
+        assert "end" not in page.enter(SECRET, "instead")
+        assert page.enter(SECRET, "more") == {"end": "busy"}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_response_counts_after_every_sound_was_fetched_and_played(tmp_path: Path, kind: Kind) -> None:
     study = a_study(kind)

@@ -278,6 +278,7 @@ def test_what_is_exported_is_collected_again(layout: str, tmp_path: Path) -> Non
         assert again.systems == (layout,)
     if layout == "librispeech":
         assert sorted(path.name for path in folder.glob("*/*/*.flac"))[::3] == ["1-1-0001.flac", "2-1-0004.flac"]
+        assert "notes" not in vl.measure(folder, ["duration"])  # mono, as in LibriSpeech
         assert (folder / "2" / "1" / "2-1.trans.txt").read_text().startswith("2-1-0002 =One, “two”\n")
     if layout == "libritts":  # as torchaudio and lhotse parse it
         sounds = {tuple(map(int, path.stem.split("_"))): path for path in folder.glob("[0-9]*/[0-9]*/*.wav")}
@@ -285,6 +286,14 @@ def test_what_is_exported_is_collected_again(layout: str, tmp_path: Path) -> Non
         transcripts = (folder / "1" / "1" / "1_1.trans.tsv").read_text().splitlines()
         assert transcripts[0].split("\t") == ["1_1_000001_000000", "=One, “two”", "=One, “two”"]
         assert (folder / "speakers.tsv").read_text().splitlines()[2] == "2\t\t\ttheirs"
+
+
+def test_a_run_is_loaded_and_not_collected_as_a_folder_of_sounds(tmp_path: Path) -> None:
+    rows = [{"path": CLIP.save(tmp_path / f"{name}.wav"), "system": name, "item": "x"} for name in ("ours", "theirs")]
+    folder = vl.collect(rows, metrics=["duration"]).save(tmp_path / "run")
+    with pytest.raises(vl.ArgumentError, match=r"is a run folder, .* use vl\.load"):
+        vl.collect(folder)
+    assert vl.load(folder).systems == ("ours", "theirs")
 
 
 def test_data_sets_of_others(tmp_path: Path) -> None:

@@ -514,6 +514,15 @@ def test_takes_are_filtered_by_their_number(tmp_path: Path) -> None:
     panel.close()
 
 
+def test_the_frame_of_a_panel_has_all_measurements_although_its_thread_has_ended(tmp_path: Path) -> None:
+    made = Lab(ToneBackend()).sweep(TEXT, temperature=[0, 1], repeats=20, cache=Cache(tmp_path / "cache")).run()
+    panel = made.panel(metrics=["duration", "loudness"])
+    panel.close()
+    pd.testing.assert_frame_equal(
+        panel.frame()[["duration", "loudness"]], made.frame("duration", "loudness")[["duration", "loudness"]]
+    )
+
+
 def test_a_result_has_a_panel_and_a_page_of_its_own(tmp_path: Path) -> None:
     lab = Lab(ToneBackend(voices=DECLARED))
     made = lab.sweep(TEXT, voice=["ada", "nobody"], cache=Cache(tmp_path / "cache")).run()

@@ -7,7 +7,7 @@ import hashlib
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -32,7 +32,7 @@ class FunctionBackend(ModelBackend):
     The function returns (samples, rate), a Clip, the bytes of an audio file or its path, or yields such values as
     blocks of a stream. The arguments are those of ModelBackend. ``at_once`` is 1 by default, because few models are
     thread-safe. The fingerprint is a digest of the code, the closure, the globals that the function uses, samples of the
-    weights, and the versions of modules.
+    weights, the functions that it uses of your own modules, and the versions of packages.
 
     Raises ArgumentError if the function has no parameter for the text, or if another parameter has no default and is not
     one of those that ModelBackend maps by name.
@@ -152,7 +152,9 @@ def _parts(value: Any) -> Iterable[Any]:
         if (version := _version(value.__module__)) or _standard(value.__module__):
             return [f"{value.__module__}.{value.__qualname__}", version]
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
-        used = [value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__]
+        names = _names(value.__code__)
+        modules = {name: sys.modules[name] for name in names if name in sys.modules}  # imported in the function
+        used = [found for scope in (value.__globals__, modules) for found in _used(scope, names)]
         return [value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *used]
     if isinstance(value, type):
         attributes = sorted(vars(value).items())
@@ -160,6 +162,16 @@ def _parts(value: Any) -> Iterable[Any]:
         package = _version(value.__module__) or _standard(value.__module__)
         return [f"{value.__module__}.{value.__qualname__}", *([package] if package else (*value.__bases__, *items))]
     return [type(value), _weights(value) or getattr(value, "__dict__", None) or _reduced(value)]
+
+
+def _used(scope: Mapping[str, Any], names: Collection[str], seen: frozenset[str] = frozenset()) -> Iterator[Any]:
+    """Yield the values of these names in a scope, and in the user's own modules among these values."""
+    for name in names:
+        if name in scope:
+            yield (value := scope[name])
+            own = isinstance(value, types.ModuleType) and not (_version(value.__name__) or _standard(value.__name__))
+            if own and value.__name__ not in seen:
+                yield from _used(vars(value), names, seen | {value.__name__})
 
 
 def _reduced(value: Any) -> Any:

@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +30,7 @@ from voicelab.service.limits import Limits
 from voicelab.service.requests import decode, read_body
 from voicelab.service.responses import json_response
 from voicelab.service.run import LOOPBACK, ReadyServer, connections, in_thread, listen
+from voicelab.storage import FileLock
 
 _LOG: Final = logging.getLogger("voicelab.listening")
 _MAX_BODY_BYTES: Final = 64 * 1024
@@ -127,8 +128,13 @@ def serving(
 ) -> Iterator[str]:
     """Serve a test or a study during a ``with`` block; yield the address of the page.
 
-    Raises RequestInvalid if the address is unavailable, EngineError if the server does not start.
+    Raises RequestInvalid if the address is unavailable, EngineError if the server does not start, StoreError if another
+    server serves the study.
     """
+    message = f"another server serves {ballot.path}: end it, or serve another copy of the study"
+    lock = (
+        FileLock(ballot.path.with_name(f"{ballot.path.name}.lock"), message, temporary=True) if study else nullcontext()
+    )
     config = uvicorn.Config(
         listening_app(ballot, static, study),
         http=connections(Limits()),
@@ -142,7 +148,7 @@ def serving(
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    with in_thread(partial(ReadyServer, config), listen(host, port), "voicelab-listening") as url:
+    with lock, in_thread(partial(ReadyServer, config), listen(host, port), "voicelab-listening") as url:
         yield url
 
 

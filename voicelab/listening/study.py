@@ -447,18 +447,17 @@ class BlindStudy(BlindBallot):
             raise RequestInvalid.of("session", "must be ASCII")
         person = f"id {platform_id}" if platform_id else f"browser {session}"
         name = hmac.new(self._key, person.encode(), hashlib.sha256).hexdigest()[:16]
-        excluded = self._excluded()
-        number = self.ballot.together(lambda store: self._enter(store, name, session, excluded))
+        number = self.ballot.together(lambda store: self._enter(store, name, session, frozenset()))
+        if isinstance(number, str) and (excluded := self._excluded()):
+            number = self.ballot.together(lambda store: self._enter(store, name, session, excluded))
         if isinstance(number, str):
             return {"end": number}
         self._active[number], self._secrets[number] = time.monotonic(), session
         return self.state(number)
 
     def _excluded(self) -> frozenset[int]:
-        """Return the numbers of the listeners whom ``analyze`` excludes; empty until the target number has finished."""
+        """Return the numbers of the finished listeners whom ``analyze`` excludes."""
         finished = self.study.finished(self.ballot)
-        if len(finished) < self.study.listeners:
-            return frozenset()
         if self._excluded_cache[0] != len(finished):
             names = {*finished} - {*self.study.counted(self.ballot)}
             numbers = (number for number, name in enumerate(self.ballot.listeners) if name in names)

@@ -38,6 +38,7 @@ from voicelab.recordings import (
     skipped_note,
     unreadable,
 )
+from voicelab.runs.folder import RUN_FILE
 from voicelab.runs.run import Run, read_run, take_row, take_value
 from voicelab.stats.estimate import one_of
 from voicelab.storage import digest_of
@@ -113,6 +114,9 @@ def collect(
     metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     check_measuring(metrics, **options)
     one_of(missing, "missing", ("leave out", "refuse"))
+    folder = Path(source) if isinstance(source, str | Path) else Path()
+    if (folder / RUN_FILE).is_file() and not (folder / "takes.csv").is_file():
+        raise ArgumentError.of("source", f"{source} is a run folder, whose {RUN_FILE} has the columns: use vl.load")
     report, show = Report(), progress or (lambda items, *_, **__: items)
     is_yaml = isinstance(source, str | Path) and Path(source).suffix.lower() in {".yaml", ".yml"}
     recordings = _webmushra(Path(source), root) if is_yaml else recordings_of(source, report)

@@ -186,7 +186,7 @@ def _flac(clip: Clip) -> bytes:
     frame = av.AudioFrame.from_ndarray(samples[None], format="s16", layout="mono")
     frame.rate = clip.rate
     with av.open(data, "w", "flac") as file:
-        stream = file.add_stream("flac", rate=clip.rate)
+        stream = file.add_stream("flac", rate=clip.rate, layout="mono")
         for packet in [*stream.encode(frame), *stream.encode(None)]:
             file.mux(packet)
     return data.getvalue()

@@ -311,7 +311,12 @@ class ResultPanel(SavedOutput, TakesView):
         return self.in_background(work, "export")
 
     def frame(self) -> pd.DataFrame:
-        """Return the DataFrame of all takes with the measurements of the panel."""
+        """Measure the finished takes, and return the DataFrame of all takes with the measurements of the panel."""
+        self.grid.work.finish()
+        return self._measured_frame()
+
+    def _measured_frame(self) -> pd.DataFrame:
+        """Return the DataFrame of all takes with the measurements so far."""
         result = self.result  # while a sweep runs, each access returns another table
         frame = result.frame()
         figures = {row.id: row.figures for row in self.grid.work.rows}
@@ -325,7 +330,7 @@ class ResultPanel(SavedOutput, TakesView):
 
     def show_table(self) -> None:
         """Show the DataFrame, key columns and measurements first."""
-        frame, metrics = self.frame().drop(columns=["key", "digest"]), self.grid.work.metrics
+        frame, metrics = self._measured_frame().drop(columns=["key", "digest"]), self.grid.work.metrics
         names = [*(column.name for column in self.result.columns), *(metric.name for metric in metrics)]
         if "duration" in names:  # measured, and reported by the backend
             frame = frame.drop(columns="duration_s", errors="ignore")
@@ -342,13 +347,13 @@ class ResultPanel(SavedOutput, TakesView):
     def show_effects(self) -> None:
         """Test the effect of each axis on each measurement, from a thread: see ``vl.effects``."""
         names, blocks = (list(map(short_name, columns)) for columns in self.result.factors())
-        frame = self.frame().rename(columns=short_name)
+        measured = self._measured_frame().rename(columns=short_name)
         metrics = [metric.name for metric in self.grid.work.metrics]
-        if self._tested is not None and self._tested.equals(frame) and self.content("Effects"):
+        if self._tested is not None and self._tested.equals(measured) and self.content("Effects"):
             return  # already shown
 
         def make() -> Message:
-            self._tested = frame
+            self._tested = frame = self.frame().rename(columns=short_name)
             table = Message(value=effects_bundle(effects(frame, names, metrics, blocks=blocks))["text/html"])
             table.on_msg(lambda _, message, __: self.order_by(message.get("pick", "")))
             return table

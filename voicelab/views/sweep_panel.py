@@ -383,7 +383,7 @@ class SweepPanel(SavedOutput, Panel):
         return self.takes.ballot if self._run is not None else None
 
     def frame(self) -> pd.DataFrame:
-        """Return the DataFrame of all takes with the measurements of the panel."""
+        """Measure the finished takes, and return the DataFrame of all takes with the measurements of the panel."""
         return self.takes.frame() if self._run is not None else self._planned.frame()
 
     def run(self) -> SweepRun | None:

@@ -212,6 +212,12 @@ class TakeRows:
             self._sent.clear()
             self._counts = None
 
+    def finish(self) -> None:
+        """Measure the remaining cards in the calling thread."""
+        for key in [row.id for row in self.rows]:
+            while (row := self._rows.get(key)) is not None and self._audible(row) and not row.figures:
+                self._prepare(row)
+
     def settled(self, timeout: float) -> bool:
         """Wait until all takes are measured and sent, at most ``timeout`` seconds; return False on timeout."""
         task = self._task
