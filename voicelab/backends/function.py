@@ -154,7 +154,7 @@ def _parts(value: Any) -> Iterable[Any]:
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
         names = _names(value.__code__)
         modules = {name: sys.modules[name] for name in names if name in sys.modules}  # imported in the function
-        used = [found for scope in (value.__globals__, modules) for found in _used(scope, names)]
+        used = [part for scope in (value.__globals__, modules) for part in _used(scope, names)]
         return [value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *used]
     if isinstance(value, type):
         attributes = sorted(vars(value).items())

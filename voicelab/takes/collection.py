@@ -114,12 +114,8 @@ def collect(
     metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     check_measuring(metrics, **options)
     one_of(missing, "missing", ("leave out", "refuse"))
-    folder = Path(source) if isinstance(source, str | Path) else Path()
-    if (folder / RUN_FILE).is_file() and not (folder / "takes.csv").is_file():
-        raise ArgumentError.of("source", f"{source} is a run folder, whose {RUN_FILE} has the columns: use vl.load")
     report, show = Report(), progress or (lambda items, *_, **__: items)
-    is_yaml = isinstance(source, str | Path) and Path(source).suffix.lower() in {".yaml", ".yml"}
-    recordings = _webmushra(Path(source), root) if is_yaml else recordings_of(source, report)
+    recordings = _recordings(source, root, report)
     notes = _rename(recordings, {*available(), *(metric.name for metric in metrics if isinstance(metric, Metric))})
     notes += _alike(recordings)
     names = _key_columns(recordings, keys, notes)
@@ -134,6 +130,16 @@ def collect(
     excluded += [{"file": file, "reason": reason} for file, reason in report.excluded.items()]
     measuring = {**options, **({"progress": progress} if progress else {})}
     return TakeTable(*_rows(groups, names, systems), metrics, True, tuple(notes), tuple(excluded), measuring=measuring)
+
+
+def _recordings(source: Any, root: str | Path | None, report: Report) -> list[Recording]:
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if path.suffix.lower() in {".yaml", ".yml"}:
+            return _webmushra(path, root)
+        if (path / RUN_FILE).is_file() and not (path / "takes.csv").is_file():
+            raise ArgumentError.of("source", f"{path} is a run folder, whose {RUN_FILE} has the columns: use vl.load")
+    return recordings_of(source, report)
 
 
 def _alike(recordings: Iterable[Recording]) -> list[str]:

@@ -109,18 +109,15 @@ class TakeRows:
         self._look: tuple[str, str, bool] = ("", "", False)
         self._pinned: frozenset[int] = frozenset()
         self._order: list[int] = []
-        self._stale = True
-        self._sorted = 0.0
-        self._last = 0.0
+        self._stale, self._sorted, self._last = True, 0.0, 0.0
         self._drawn: dict[int, _Drawn] = {}
         self._color_metric, self._cells, self._repeats = "", 0, 1
         self._unmeasured: deque[int] = deque()
         self._shown: tuple[int, ...] = ()
         self._sent: dict[int, tuple[TakeCard, bool]] = {}
         self._counts: tuple[int, int] | None = None
-        self._pending = False
+        self._pending = self._closed = False
         self._task: Task | None = None
-        self._closed = False
 
     @property
     def rows(self) -> tuple[TakeCard, ...]:
@@ -195,9 +192,8 @@ class TakeRows:
         chosen = resolve(metrics)
         with self._change():
             self.metrics = chosen
-            cleared = {
-                key: replace(row, figures={}, error="") for key, row in self._rows.items() if row.fetch is not None
-            }
+            rows = [row for row in self._rows.values() if row.fetch is not None]
+            cleared = {row.id: replace(row, figures={}, error="") for row in rows}
             self._rows |= cleared
             self._unmeasured = deque(cleared)
 
@@ -214,7 +210,7 @@ class TakeRows:
 
     def finish(self) -> None:
         """Measure the remaining cards in the calling thread."""
-        for key in [row.id for row in self.rows]:
+        for key in tuple(self._rows):
             while (row := self._rows.get(key)) is not None and self._audible(row) and not row.figures:
                 self._prepare(row)
 
