@@ -44,7 +44,7 @@ def sweep(
     output: Folder = None,
     repeats: Annotated[
         int | None,
-        typer.Option(metavar="INTEGER", min=1, help="Repeats (default: from SPEC, or 1).", show_default=False),
+        typer.Option(metavar="INTEGER", min=1, help="Takes per cell (default: from SPEC, or 1).", show_default=False),
     ] = None,
     estimate: Annotated[bool, typer.Option("--estimate", help="Print an estimate and exit.")] = False,
     dask: Annotated[
@@ -241,7 +241,7 @@ OnError = Annotated[
 
 
 def measure(
-    files: Annotated[list[Path], typer.Argument(metavar="FILES…", help="Audio files and folders, in any format.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILES…", help="Audio files in any format, and folders.")],
     *,
     metrics: Metrics = "",
     output: Annotated[
@@ -361,7 +361,7 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Synthesize every row of LIST and score the systems, with confidence intervals. A second run resumes."""
+    """Synthesize every row of LIST and score the systems, with confidence intervals; running the command again resumes."""
     from voicelab.sweeps.evaluation import evaluate as evaluate_list
     from voicelab.views.notebook import progress
 
