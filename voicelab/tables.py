@@ -255,7 +255,7 @@ def bytes_of(path: Path) -> bytes:
         elif name.endswith("|"):
             reason = "it is a command, which is not run; save its output as a file"
         elif _ARCHIVE.search(name):
-            reason = "it is in an archive of Kaldi, which is not read; save it as a file"
+            reason = "it is in a Kaldi archive, which is not read; save it as a file"
         raise StoreError(f"{name} cannot be read: {reason}") from error
 
 

@@ -388,7 +388,7 @@ def test_tables_that_lack_paths_or_systems_say_in_which_row(corpora: Path, tmp_p
         vl.collect([{"path": "a sentence " * 30}])
     for name, text in {"wav.scp": "a raw.1.ark:17\n", "windows.csv": "path\nC:\\corpus\\a.wav\n"}.items():
         (tmp_path / name).write_text(text)
-    with pytest.raises(StoreError, match=r"raw\.1\.ark:17 cannot be read: it is in an archive of Kaldi"):
+    with pytest.raises(StoreError, match=r"raw\.1\.ark:17 cannot be read: it is in a Kaldi archive"):
         vl.collect(tmp_path / "wav.scp")
     if sys.platform != "win32":
         with pytest.raises(StoreError, match=r"^C:\\corpus\\a\.wav cannot be read"):

@@ -127,11 +127,11 @@ def decode(body: bytes, kind: BodyKind) -> object:
     except RequestInvalid:
         raise
     except RecursionError:
-        raise _malformed(kind, "nested too deeply") from None
+        raise _malformed(kind, "it is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise _malformed(kind, f"{error.msg} at character {error.pos}") from None
     except UnicodeDecodeError as error:
-        raise _malformed(kind, f"text that is not UTF-8 at byte {error.start}") from None
+        raise _malformed(kind, f"byte {error.start} is not UTF-8") from None
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         # Examples are an unhashable key and a wrong length. The messages of these errors may quote the input.
         text = ascii(str(error))[1:-1] or type(error).__name__
@@ -140,7 +140,7 @@ def decode(body: bytes, kind: BodyKind) -> object:
 
 def _from_json(body: bytes) -> object:
     if len(body) > _MAX_DELIMITERS and sum(map(body.count, (b"[", b"{", b",", b":"))) > _MAX_DELIMITERS:
-        raise _malformed("json", "too many values")
+        raise _malformed("json", f"it has more than {_MAX_DELIMITERS} brackets, commas and colons")
     # NaN and infinity are rejected by the schema, with the field's name.
     return json.loads(body.decode("utf-8-sig"), object_pairs_hook=partial(_unique, "json"), parse_int=_integer)
 
@@ -152,7 +152,7 @@ def _from_msgpack(body: bytes) -> object:
         nonlocal count
         count += 1
         if count > _MAX_CONTAINERS:
-            raise _malformed("msgpack", f"more than {_MAX_CONTAINERS} arrays and maps")
+            raise _malformed("msgpack", f"it has more than {_MAX_CONTAINERS} arrays and maps")
         return container
 
     return msgpack.unpackb(
@@ -171,14 +171,14 @@ def _unique(kind: BodyKind, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     # Parsers differ in which of the two values they use.
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise _malformed(kind, "the same key twice in one object")
+        raise _malformed(kind, "an object has a key twice")
     return fields
 
 
 def _integer(digits: str) -> int:
     # int() takes quadratic time.
     if len(digits) > _MAX_DIGITS:
-        raise _malformed("json", f"a number of {len(digits)} digits")
+        raise _malformed("json", f"a number has {len(digits)} digits, more than {_MAX_DIGITS}")
     return int(digits)
 
 

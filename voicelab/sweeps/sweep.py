@@ -103,7 +103,7 @@ class Sweep(Shown):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """Parameters of all backends, by unique name."""
+        """Parameters of all backends, without repeated names."""
         return knobs_of(backend.capabilities for backend in self.backends.values())
 
     def __len__(self) -> int:
@@ -240,7 +240,7 @@ def _pace(cache: Cache, key: str) -> tuple[float, float] | None:
 
 
 def knobs_of(capabilities: Iterable[Capabilities]) -> tuple[Knob, ...]:
-    """List the parameters that backends declare, by unique name."""
+    """List the parameters that backends declare, without repeated names."""
     return tuple({knob.name: knob for declared in capabilities for knob in declared.knobs}.values())
 
 
