@@ -373,7 +373,7 @@ def test_an_unknown_server_is_sent_seeds_with_a_note(script: Script) -> None:
     ("address", "options", "message"),
     [
         ("?profile=vllm", {}, "profile: must be 'openai' or 'vllm-omni' or .* got 'vllm'"),
-        ("?profil=openai", {}, "must have the options profile or stream_format, got 'profil'"),
+        ("?profil=openai", {}, "the options must be profile or stream_format, got 'profil'"),
         ("", {"fields": {"steps": [1, 2]}}, "fields: 'steps' must be a list of texts, or one of the types"),
         ("", {"fields": {"speed": float}}, "'speed' is a field"),
         ("", {"fields": ["language"]}, "fields: must be a mapping such as .*, got .'language'"),

@@ -115,7 +115,7 @@ def open_openai(
     base_url, _, query = address.partition("?")
     options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
     for name in options.keys() - {"profile", "stream_format"}:
-        raise RequestInvalid.of("backend", f"must have the options profile or stream_format, got {name!r}", in_="query")
+        raise RequestInvalid.of("backend", f"the options must be profile or stream_format, got {name!r}", in_="query")
     options |= {"profile": profile} if profile else {}
     key = api_key or os.environ.get(API_KEY_VARIABLE) or None
     return OpenAIBackend(base_url or _DEFAULT_URL, key, fields=fields, **options)

@@ -243,7 +243,7 @@ class FieldProbe:
 def probe_fields(backend: Backend, base: Call) -> list[FieldProbe]:
     """Synthesize one sentence with and without each field, and compare the audio.
 
-    If the backend passes unlisted fields on, fields of other servers are sent too, and a field that no server has
+    If the backend passes on unlisted fields, fields of other servers are also sent, and a field that no server has
     (``UNKNOWN_FIELD``). If the server accepts the latter, it ignores unknown fields, so that acceptance of a field does not
     show that it knows the field. Other fields that are declared as ignored are not sent. "unclear" means that two takes of
     the same call differ; ``check_knobs`` then tests with repeats. Raises the errors of the backend if the base call fails.

@@ -301,7 +301,7 @@ class SweepRun:
             self._paused = time.monotonic()
 
     def unpause(self) -> None:
-        """Resume."""
+        """Start takes again after ``pause``."""
         if self._paused is not None:
             # Pauses do not count as elapsed time.
             self._started += time.monotonic() - self._paused
