@@ -43,7 +43,7 @@ def test_frames_that_end_early_are_an_error(
         put(self, None if isinstance(item, Frame) and item.codes is None else item)
 
     monkeypatch.setattr(Sequence, "put", without_a_reason)
-    with pytest.raises(EngineError, match="broke off"):
+    with pytest.raises(EngineError, match="ended before the end of the text"):
         list(_speech(backend, condition_on_previous_chunks=conditioned, latency="low").audio())
 
 

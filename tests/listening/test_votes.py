@@ -136,7 +136,7 @@ def test_file_of_another_test_is_rejected(tmp_path: Path) -> None:
             Ballot(other, tmp_path / "votes")
     with (
         Ballot(listening_test("AB"), tmp_path / "votes") as ballot,
-        pytest.raises(ArgumentError, match="must be responses to this test, got a Ballot of another one"),
+        pytest.raises(ArgumentError, match="must be responses to this test, got a Ballot of another test"),
     ):
         analyze(listening_test("AB", seed=1), ballot)
     (tmp_path / "junk").write_bytes(b"no database, and long enough to be looked at" * 100)

@@ -143,7 +143,7 @@ def test_snr_of_rumble_in_a_clip_of_mostly_pauses(true: float, sounds: Any, figu
         ("peak", np.zeros(48_000), "silent"),
         ("true_peak", np.zeros(48_000), "silent"),
         ("snr", np.zeros(48_000), "digital silence"),
-        ("snr", np.zeros(10), "too short"),
+        ("snr", np.zeros(10), "must be at least 10 ms, got 0.2 ms"),
         ("snr", np.concatenate((np.zeros(24_000), np.full(24_000, 0.1))), "digital silence"),
         # One faint step among the quietest, and all others silent.
         ("snr", np.concatenate((np.full(38_400, 0.2), np.zeros(2_400), np.full(480, 0.003))), "digital silence"),

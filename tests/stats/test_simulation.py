@@ -186,7 +186,7 @@ ALONE = pd.DataFrame({"v": [0, 0, 1, 1], "f": [1.0, 2, 3, 5]})
         (lambda: plan_test("MOS", 0.3), "sd"),
         (lambda: plan_test("MOS", 0.3, sd=(1.0, -1.0, 1.0)), "sd"),
         (lambda: plan_test("AB", 1.2, sd=(1.0, 1.0, 0.0)), "difference"),
-        (lambda: plan_test("ABX", 0.3, sd=(1.0, 1.0, 0.0)), "difference: must be at least the 0.5 of guesses"),
+        (lambda: plan_test("ABX", 0.3, sd=(1.0, 1.0, 0.0)), "difference: must be at least 0.5 for ABX"),
         (lambda: plan_test("MOS", 4, sd=(1.0, 1.0, 0.0)), "difference: must be above -4 and below 4, got 4"),
         (lambda: plan_test("MOS", None, sd=(1.0, 1.0, 0.0)), "difference: must be above -4"),  # type: ignore[arg-type]
         (lambda: plan_test("MOS", 0.3, sd=(1.0, 1.0, 1.0), listeners=12.0), "listeners: must be an integer"),  # type: ignore[arg-type]

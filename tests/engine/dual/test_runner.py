@@ -435,7 +435,7 @@ def test_codes_are_independent_of_the_batch(
 def test_row_without_text_is_rejected(parts: Parts) -> None:
     runner = parts.runner(1)
     runner.admit(0, NOBODY, SETTINGS, 0)
-    with pytest.raises(EngineError, match="given text before it is stepped"):
+    with pytest.raises(EngineError, match="must have text before it is stepped"):
         runner.step([0])
 
 
