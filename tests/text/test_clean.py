@@ -57,6 +57,9 @@ def test_emoji_in_a_sentence_are_noted() -> None:
         ("Le chat est dans la maison avec les enfants.", "French"),
         ("Der Hund ist nicht in dem Haus und die Katze auch nicht.", "German"),
         ("El perro está en la casa con los niños.", "Spanish"),
+        ("Sehr geehrte Damen und Herren, anbei finden Sie unsere Preisliste.", "German"),
+        ("Ich habe heute keine Zeit.", "German"),
+        ("Madame, Monsieur, veuillez trouver notre facture.", "French"),
     ],
 )
 def test_other_languages_in_latin_letters_are_noted(text: str, language: str) -> None:

@@ -60,6 +60,10 @@ READ = {
     r"\section{Intro} See \textbf{a bold} word \cite{foo2020}, \frac{a}{b} and x_{i}^{2} or e^{iπ}": (
         "Intro See a bold word, ay over b and x sub i squared or e to the power of i pi"
     ),
+    "\\begin{itemize}\n\\item First, 50\\% of it;\n\\item A \\& B.\n\\end{itemize}": "First, fifty percent of it; A and B.",
+    r"\maketitle H\"older, Erd\H{o}s and Fran\c{c}ois\footnote{All three.} at \url{http://x.org}": (
+        "Holder, Erdos and Francois, All three. at"
+    ),
     "$5 and $6, $5-$6, $HOME and $PATH": "five dollars and six dollars, five to six dollars, dollar HOME and dollar PATH",
     "A sentence that a mail program has wrapped at the\nend of its line flows on.": (
         "A sentence that a mail program has wrapped at the end of its line flows on."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -62,8 +63,19 @@ _FORMULA: Final = re.compile(
     r"|(?P<bare>\\(?:[dt]?frac|sqrt)(?:\s?\{(?:[^{}\n]|\{[^{}\n]{0,80}\}){0,200}\}){1,2}|(?<![A-Za-z\d\\])[A-Za-z](?:[_^]\{[^{}\n]{1,40}\})+)"
 )
 _TEXT_COMMAND: Final = re.compile(
-    r"\\(?:(?P<reference>cite\w{0,5}|ref|eqref|label)|text(?:bf|it|tt|sc)|emph|underline|(?:sub){0,2}section|chapter|title|caption)\*?"
+    r"\\(?:(?P<reference>cite\w{0,5}|ref|eqref|label|url|href|documentclass|usepackage|bibliography\w{0,5}|input|include)"
+    r"|text(?:bf|it|tt|sc)|emph|underline|(?:sub){0,2}section|chapter|title|author|caption|(?P<note>footnote))\*?"
     r"(?:\[[^\]\n]{0,80}\])?\{(?P<text>[^{}\n]{0,400})\}"
+)
+_LATEX_MARK: Final = re.compile(
+    r"\\(?:begin|end)\{(?!(?:equation|align|math|displaymath|gather|multline)\b)[A-Za-z]{1,30}\*?\}(?:\[[^\]\n]{0,80}\])?"
+    r"|\\(?:(?P<item>item)|maketitle|noindent|centering|newpage)(?![A-Za-z])|\\(?=[%&])"
+)
+_LATEX_ACCENT: Final = re.compile(
+    r"""(?:(?<=[A-Za-z])\\(?P<mark>["'`^~])(?P<letter>[aeiounAEIOUN])|\\(?P<name>["'`^~=.cvHukr])\{(?P<base>[A-Za-z])\})"""
+)
+_ACCENTS: Final = dict(
+    zip("\"'`^~=.cvHukr", "\u0308\u0301\u0300\u0302\u0303\u0304\u0307\u0327\u030c\u030b\u0306\u0328\u030a", strict=True)
 )
 _FORMULA_STEPS: Final = tuple(
     (re.compile(pattern.replace("ARG", r"\s?(?:\{\s*([^{}]*?)\s*\}|(\\[A-Za-z]+|[^\s{}\\]))")), words)
@@ -82,15 +94,22 @@ def plain(text: str) -> Normalized:
     """Remove markup from `text` and convert line breaks to pauses; notes state what was left out. Never raises."""
     notes: list[str] = []
     request_text = text
+    if "\\" in text:
+        text = _LATEX_ACCENT.sub(_accented, text)
     if commands := list(_TEXT_COMMAND.finditer(text) if "\\" in text else ()):
         left_out = [m.group() if m["reference"] else m.group().partition("{")[0] for m in commands]
         notes.append(f"LaTeX left out: {listed(left_out)}")
-        text = _TEXT_COMMAND.sub(lambda m: "" if m["reference"] else m["text"], text)
+        text = _TEXT_COMMAND.sub(
+            lambda m: "" if m["reference"] else f" ({m['text']})" if m["note"] else m["text"], text
+        )
     if any(mark in text for mark in ("$", "\\", "_{", "^{")) and (
         formulas := [m.group() for m in _FORMULA.finditer(text)]
     ):
         notes.append(f"LaTeX read in words: {listed(formulas)}")
         text = _FORMULA.sub(_formula, text)
+    if "\\" in text and (marks := [m.group() for m in _LATEX_MARK.finditer(text)]):
+        notes.append(f"LaTeX marks left out: {listed(marks)}")
+        text = _LATEX_MARK.sub(lambda m: "\n- " if m["item"] else "\n" * (m.group() != "\\"), text)
     if "&" in text:
         text = _ENTITY.sub(lambda m: html.unescape(m.group()), text)
     text = text.replace("&&", " and ")
@@ -104,6 +123,11 @@ def plain(text: str) -> Normalized:
     if not any(map(str.isalnum, text)):
         return Normalized(request_text)  # the text has only markup to speak
     return Normalized(_paused(text) if "\n" in text or "\r" in text or "\t" in text else text, tuple(notes))
+
+
+def _accented(m: re.Match[str]) -> str:
+    """Convert an accented letter of LaTeX to the letter itself."""
+    return unicodedata.normalize("NFC", (m["letter"] or m["base"]) + _ACCENTS[m["mark"] or m["name"]])
 
 
 def _formula(m: re.Match[str]) -> str:
