@@ -114,7 +114,7 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
 
     clip, reference = subject.clip, subject.other.clip
     if min(clip.rate, reference.rate) < _RATE:
-        raise Undefined(f"the rates must be at least {_RATE} Hz, got {clip.rate} and {reference.rate}")
+        raise Undefined(f"the sample rates must be at least {_RATE} Hz, got {clip.rate} and {reference.rate}")
     if abs(clip.duration - reference.duration) > _MAX_LENGTH_DIFFERENCE_S:
         raise Undefined(
             f"the durations of aligned clips must differ by at most {1000 * _MAX_LENGTH_DIFFERENCE_S:.0f} ms, "
@@ -131,7 +131,7 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
     if abs(lag) > _MAX_LAG_S * _RATE:
         raise Undefined(
             f"the clip must be aligned with the reference within {1000 * _MAX_LAG_S:.0f} ms, "
-            f"its lag is {1000 * lag / _RATE:+.0f} ms"
+            f"got a lag of {1000 * lag / _RATE:+.0f} ms"
         )
     return ours[max(0, lag) : size + min(0, lag)], theirs[max(0, -lag) : size - max(0, lag)]
 

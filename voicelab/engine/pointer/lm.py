@@ -95,9 +95,9 @@ class Stack(nn.Module):
             x: inputs (rows, new, width).
             cache: its keys and values are updated in place; its lengths are not.
             rows: rows of the cache, as a slice or (rows,) int64.
-            slot: (rows, new) int64, indices into the cache's room.
+            slot: (rows, new) int64, positions in the cache.
             offset: (rows, 1) int64, number of positions already evicted.
-            seen: slice of the room to attend to.
+            seen: cache positions to attend to.
 
         Returns:
             States (rows, new, width).
