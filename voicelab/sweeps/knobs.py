@@ -299,7 +299,7 @@ def _take(backend: Backend, call: Call, repeat: int = 0) -> Take:
 
 
 def _unlisted_fields(can: Capabilities, take: Take) -> dict[str, Any]:
-    """Return fields of other servers with test values if the backend passes unlisted fields on."""
+    """Return fields of other servers with test values if the backend passes on unlisted fields."""
     if not can.open_ended:
         return {}
     fields = {trial.name: trial.value for trial in _FIELDS if "." not in trial.name and can.ignored(trial.name)}
