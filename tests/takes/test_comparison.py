@@ -77,6 +77,7 @@ def test_what_stays_without_a_kernel(comparison: Comparison) -> None:
 
 def test_a_blind_test_of_it(comparison: Comparison) -> None:
     test = comparison.listening_test("AB", seed=1)
+    assert test.name == "Listening test"  # the title that listeners read
     assert test.systems == comparison.names
     assert len(test.trials(0)) == 3
 

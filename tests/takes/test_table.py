@@ -108,6 +108,7 @@ def test_default_axes_and_blocks_of_effects(made: TakeTable) -> None:
 
 def test_from_a_selection_to_a_blind_test_and_back(made: TakeTable, tmp_path: Path) -> None:
     test = made.select(temperature=[0, 1]).listening_test("AB", "temperature", seed=3)
+    assert test.name == "Listening test"  # the title that listeners read
     assert test.systems == ("0", "1")
     assert len(test.items) == 4
     heard = {stimulus.item for stimulus in test.sounds}

@@ -141,7 +141,7 @@ class Comparison(Shown):
         frame.index = list(self.names)
         return frame
 
-    def listening_test(self, kind: Kind = "AB", *, name: str = "comparison", **options: Any) -> ListeningTest:
+    def listening_test(self, kind: Kind = "AB", *, name: str = "Listening test", **options: Any) -> ListeningTest:
         """Create a blind test of these clips, with one item. ``options`` are those of ListeningTest."""
         check_options(options, TEST_OPTIONS)
         return ListeningTest(name, kind, {"clips": dict(self.clips)}, **options)
