@@ -66,6 +66,7 @@ def test_a_file_of_responses(tmp_path: Path, separator: str) -> None:
                 "got 99 in row 20",
                 "in row 21",
                 "got 'good' in row 22",
+                'empty ratings are missing ones with missing=[""]',
             ],
         ),
         (changed("system", {5: "A", 6: "sysX"}), ["one of a, b, got 'A' in row 5", "got 'sysX' in row 6"]),
@@ -109,6 +110,27 @@ def test_wide_tables_and_codes_of_missing_ratings(tmp_path: Path) -> None:
     assert set(result.frame["listener"]) == set("012345")
     assert "Empty cells, read as systems that were not rated: 2." in str(result)
     assert "Missing responses, coded as 99: 1, in rows 2." in str(result)
+
+
+def test_empty_ratings_are_missing_if_declared(tmp_path: Path) -> None:
+    frame = changed("rating", {21: None})
+    frame.to_csv(tmp_path / "votes.csv", index=False)
+    for source in (frame, tmp_path / "votes.csv"):
+        assert "Missing responses, coded as empty: 1" in str(analyze(TEST, source, missing=[""]))
+
+
+def test_a_pair_that_nobody_compared_is_named() -> None:
+    clip = next(iter(next(iter(TEST.items.values())).values()))
+    test = ListeningTest("pairs", "AB", {item: dict.fromkeys("abc", clip) for item in ("s0", "s1")})
+    rows = [
+        {"listener": name, "item": item, "chosen": "a", "other": other}
+        for name in "xyz"
+        for item in test.items
+        for other in "bc"
+    ]
+    assert "Pairs without responses: b and c." in str(analyze(test, pd.DataFrame(rows)))
+    rows += [{"listener": "x", "item": "s0", "chosen": "b", "other": "c"}]
+    assert "Pairs without responses" not in str(analyze(test, pd.DataFrame(rows)))
 
 
 def test_ratings_between_the_points_of_the_scale_are_named() -> None:

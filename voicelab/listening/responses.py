@@ -133,7 +133,9 @@ def _without(frame: pd.DataFrame, value: str, missing: Collection[object], notes
     coded = frame[value].map(_name).isin(codes)
     if coded.any():
         rows = ", ".join(map(str, frame.index[coded][:_MAX_PROBLEMS])) + " …" * (int(coded.sum()) > _MAX_PROBLEMS)
-        notes.append(f"Missing responses, coded as {' or '.join(sorted(codes))}: {int(coded.sum())}, in rows {rows}.")
+        notes.append(
+            f"Missing responses, coded as {' or '.join(code or 'empty' for code in sorted(codes))}: {int(coded.sum())}, in rows {rows}."
+        )
     return frame[~coded]
 
 
@@ -175,7 +177,9 @@ def _checked(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], fla
             ]
         if wrong:
             more = [f"and {len(wrong) - _MAX_PROBLEMS} more"] * (len(wrong) > _MAX_PROBLEMS)
-            problems.append(", ".join([f"{name} must be {rule}", *wrong[:_MAX_PROBLEMS], *more]))
+            empty = name == "rating" and any(not _name(value) for value in cells)
+            hint = '; empty ratings are missing ones with missing=[""]' * empty
+            problems.append(", ".join([f"{name} must be {rule}", *wrong[:_MAX_PROBLEMS], *more]) + hint)
     frame = frame.assign(**columns)
     if test.kind == "BWS" and not problems:
         for _, trial in frame.groupby(["listener", "trial"], sort=False)["rating"]:
@@ -226,6 +230,10 @@ def _doubts(test: ListeningTest, frame: pd.DataFrame) -> Iterator[str]:
     columns = [frame[name] for name in ("system", "against", "chosen", "other") if name in frame]
     if absent := [system for system in test.systems if not any((column == system).any() for column in columns)]:
         yield f"Systems without responses: {', '.join(absent)}."
+    if len(columns) > 1 and not absent:
+        compared = {frozenset(pair) for pair in zip(*columns, strict=True)}
+        if pairs := [pair for pair in test.pairs if frozenset(pair) not in compared]:
+            yield f"Pairs without responses: {', '.join(' and '.join(pair) for pair in pairs)}."
     listeners: dict[str, str] = {}
     for name in frame["listener"].unique():
         if (similar := listeners.setdefault(name.casefold(), name)) != name:
