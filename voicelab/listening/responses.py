@@ -132,10 +132,9 @@ def _without(frame: pd.DataFrame, value: str, missing: Collection[object], notes
     codes = {*map(_name, missing)}
     coded = frame[value].map(_name).isin(codes)
     if coded.any():
+        listed = " or ".join(code or "empty" for code in sorted(codes))
         rows = ", ".join(map(str, frame.index[coded][:_MAX_PROBLEMS])) + " …" * (int(coded.sum()) > _MAX_PROBLEMS)
-        notes.append(
-            f"Missing responses, coded as {' or '.join(code or 'empty' for code in sorted(codes))}: {int(coded.sum())}, in rows {rows}."
-        )
+        notes.append(f"Missing responses, coded as {listed}: {int(coded.sum())}, in rows {rows}.")
     return frame[~coded]
 
 
