@@ -24,6 +24,11 @@ def test_malformed_voice_record_is_an_error(body: bytes) -> None:
     assert (caught.value.status, caught.value.body, caught.value.request_id) == (200, body, "r1")
 
 
+def test_errors_state_the_time_of_a_retry() -> None:
+    error = wire.failure(answer(429, {"message": "at most 2/min"}, retry_after="58"))
+    assert str(error) == "the service answered 429 (Retry-After: 58 s): at most 2/min"
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [

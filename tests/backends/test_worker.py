@@ -145,6 +145,17 @@ def test_workers_side_by_side(worker: str) -> None:
         assert time.monotonic() - started < 1.9
 
 
+def test_the_fingerprint_covers_the_users_modules(python: Path, tmp_path: Path) -> None:
+    script, module = tmp_path / "script.py", tmp_path / "level.py"
+    script.write_text("import level\ndef tts(text):\n    return [level.LEVEL] * 800, 8000\n", encoding="utf-8")
+    fingerprints = []
+    for level in ("0.1", "0.25", "0.1"):
+        module.write_text(f"LEVEL = {level}\n", encoding="utf-8")
+        with vl.connect(f"worker:{python} {script}") as lab:
+            fingerprints.append(lab.capabilities.fingerprint)
+    assert fingerprints[0] == fingerprints[2] != fingerprints[1]
+
+
 def test_the_template_runs(python: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "tone.py"
     worker_template()

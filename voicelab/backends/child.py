@@ -183,6 +183,15 @@ def _message(value: typing.Any) -> dict[str, object]:
     }
 
 
+def _own_files() -> list[str]:
+    """Return the files of the imported modules that belong neither to Python nor to an installed package."""
+    modules = ((name, getattr(module, "__dict__", {})) for name, module in list(sys.modules.items()))  # may be lazy
+    files = (attributes.get("__file__") for name, attributes in modules if name != "__main__")
+    python = str(Path(os.__file__).parent)
+    own = {file for file in files if isinstance(file, str) and not file.startswith(python) and "-packages" not in file}
+    return sorted(own)
+
+
 def main(script: str) -> None:
     """Import the script and answer requests from standard input until it ends."""
     requests = os.fdopen(os.dup(0), encoding="utf-8")
@@ -207,7 +216,8 @@ def main(script: str) -> None:
         (name, getattr(loaded, "__dict__", {}).get("__version__")) for name, loaded in sys.modules.items()
     )
     versions = {name: version for name, version in packages if isinstance(version, str) and "." not in name}
-    send(parameters=parameters(module.tts), versions={"python": sys.version.split()[0], **versions})
+    versions["python"] = sys.version.split()[0]
+    send(parameters=parameters(module.tts), versions=versions, files=_own_files())
     kinds = conversions(module.tts)
     for line in requests:
         request = json.loads(line)

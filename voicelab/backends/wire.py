@@ -221,7 +221,9 @@ def failure(answer: Answer) -> VoicelabError:
     kind = _KINDS.get(answer.status, ServiceUnavailable if answer.status >= 500 else ServiceError)
     if 300 <= answer.status < 400 and (location := answer.headers.get("location")):
         message = f"redirects are not followed; use the address {plain(location)}"
-    return error_of(kind, f"the service answered {answer.status}" + (f": {message}" if message else ""), answer)
+    after = answer.headers.get("retry-after", "")
+    later = f" (Retry-After: {plain(after)}{' s' * after.isdigit()})" if after else ""
+    return error_of(kind, f"the service answered {answer.status}{later}" + (f": {message}" if message else ""), answer)
 
 
 def undeclared(base_url: str, seed: SeedSupport = "none") -> Capabilities:

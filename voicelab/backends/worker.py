@@ -95,7 +95,7 @@ class WorkerBackend(ModelBackend):
             self._name,
             map(Parameter.of, first.greeting["parameters"]),
             voices=voices,
-            fingerprint=files_digest(versions, words[1:]),
+            fingerprint=files_digest(versions, [*words[1:], *first.greeting["files"]]),
             at_once=at_once,
         )
 
