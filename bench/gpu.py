@@ -4,13 +4,13 @@
     python bench/gpu.py --device cpu --tiny          # smoke test at tiny size; the figures are meaningless
 
 Parts, the most important first: frames of one row, as a CUDA graph, then compiled (within three minutes: real-time factor,
-and the fraction of the bandwidth measured on the device); 8 and 64 rows as a graph, then compiled, with other numbers of
-rows; time to first audio with a cached and a new reference of ten seconds; memory of sixteen streams of 4,096 positions; 64
-streams of the embedded voice; the tests marked gpu, with tiny checkpoints in float32; equality of frames with and without
-CUDA graphs; the slowest kernels; the codec, and the choice of float32, TF32 or bf16; the gain of each optimization. The
-weights are random, of full shape, and drawn on the device. Each part has a time limit. The file is written after each part
-and each batch size. A failure is recorded, and the next part runs; after an error that leaves the device unusable, it runs
-in a new process.
+and the fraction of the bandwidth measured on the device), and the start from stored code; 8 and 64 rows as a graph, then
+compiled, with other numbers of rows; time to first audio with a cached and a new reference of ten seconds; memory of sixteen
+streams of 4,096 positions; 64 streams of the embedded voice; the tests marked gpu, with tiny checkpoints in float32; equality
+of frames with and without CUDA graphs; the slowest kernels; the codec, and the choice of float32, TF32 or bf16; the gain of
+each optimization. The weights are random, of full shape, and drawn on the device. Each part has a time limit. The file is
+written after each part and each batch size. A failure is recorded, and the next part runs; after an error that leaves the
+device unusable, it runs in a new process.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +152,14 @@ def speeds(
             dual.synchronize(plan.device)  # raises if the device is unusable
         figures.write()
     return measured
+
+
+def stored(model: DualLM) -> dict[str, Any]:
+    """Measure the first frame of one row with code that an earlier part compiled and stored, and the parts traced."""
+    counts = torch._dynamo.utils.counters["stats"]  # noqa: SLF001 - no public counter
+    began, traced = time.perf_counter(), counts["unique_graphs"]
+    dual.frames(DualStep(model, 1, compile=True), 1, 1, 400)
+    return {"first_call_s": round(time.perf_counter() - began, 1), "traced": counts["unique_graphs"] - traced}
 
 
 def ladder(plan: Plan, model: DualLM) -> dict[str, Any]:
@@ -423,12 +434,24 @@ def _limited(seconds: float) -> Iterator[None]:
         raise TimeoutError(f"not finished after {seconds:.0f} s")
 
     before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # again, because torch's compiler catches what is raised in it
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def about(plan: Plan) -> dict[str, Any]:
+    """Describe the machine, with what triton needs to compile."""
+    return {
+        "device": torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else plan.device.type,
+        "cuda": torch.version.cuda,
+        "triton": find_spec("triton") is not None,
+        "c_compiler": shutil.which("cc") or shutil.which("gcc") or shutil.which("clang"),
+        "python_h": (Path(sysconfig.get_path("include")) / "Python.h").exists(),
+        "machine": machine(),
+    }
 
 
 def main() -> None:
@@ -446,13 +469,7 @@ def main() -> None:
     plan = Plan.of(options.device, options.tiny)
     if options.tiny:
         torch.set_num_threads(1)  # threads do not pay at tiny sizes
-    about = {
-        "device": torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else plan.device.type,
-        "cuda": torch.version.cuda,
-        "tiny": options.tiny,
-        "machine": machine(),
-    }
-    figures = Figures(options.out, options.resume, bench="gpu", **about)
+    figures = Figures(options.out, options.resume, bench="gpu", tiny=options.tiny, **about(plan))
     # A hanging device cannot be interrupted.
     faulthandler.dump_traceback_later(max(1.0, figures.left_s + 20), exit=True, file=2)
     loaded: dict[str, Any] = {}
@@ -474,6 +491,7 @@ def main() -> None:
     for name, limit, work in (
         ("one_row", 40, speed_of("one_row", (1,), compiled=False)),
         ("one_row_compiled", 120, speed_of("one_row_compiled", (1,))),
+        *((("stored", 60, lambda: stored(loaded["model"])),) if cuda else ()),
         ("frames_uncompiled", 30, speed_of("frames_uncompiled", large, compiled=False)),
         ("frames", 150, speed_of("frames", plan.rows)),
         ("first_audio", 60, lambda: first_audio(plan, loaded["model"], loaded["codec"])),

@@ -41,7 +41,7 @@ from voicelab.engine.core.fused import OPTIONS, mark_dynamic
 from voicelab.engine.dual.codec import COMPILING, CodecSizes, DualCodec
 from voicelab.engine.dual.config import DualConfig, TowerConfig
 from voicelab.engine.dual.model import WINDOW, DualLM
-from voicelab.engine.dual.step import DualStep
+from voicelab.engine.dual.step import DualStep, _States
 from voicelab.engine.dual.tower import Slots
 
 BLOCK_FRAMES = 8
@@ -224,10 +224,10 @@ def frame(generated: list[str], config: DualConfig, speech: tuple[int, int, int]
         model = DualLM(config, lambda _, *shape: torch.empty(shape, dtype=torch.bfloat16, device=device), speech, 4096)
         step = object.__new__(DualStep)  # without host state
         step.model, step._fused, step._widths = model, model.compiled(parts), (1 + config.codebooks, 1, 1, 1, WINDOW)
-        step._cuda, step._begin, step._next = True, parts.compiled(step._begin), parts.compiled(step._next)
-        step._draw_steps = torch.empty(model.draws(), dtype=torch.int64, device=device)
+        states = _States(model, step._widths, torch.empty(model.draws(), dtype=torch.int64, device=device))
+        step._cuda, step._begin, step._next = True, parts.compiled(states.begin), parts.compiled(states.next)
         step.slots = Slots(config.slow, 2 * rows, 4096, model.embeddings)
-        step._fast_slots = Slots(config.fast, 2 * rows, config.codebooks, model.embeddings)
+        step._fast_slots = Slots(config.fast, 2 * rows, config.codebooks + 1, model.embeddings)
         width = sum(step._widths)
         step._on_device = (
             torch.empty(rows, 2 + width, dtype=torch.int64, device=device),

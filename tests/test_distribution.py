@@ -56,6 +56,23 @@ def test_install_command_uses_the_recorded_source(
     assert command in str(MissingExtra.of("gpu", "open weights"))
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ImportError("libtorch_cpu.so: cannot open shared object file"),
+        OSError("libcudart.so.12: cannot open shared object file"),
+        ModuleNotFoundError("No module named 'torch._C'", name="torch._C"),
+    ],
+)
+def test_incomplete_package_is_reinstalled(fault: Exception) -> None:
+    """Installing the extra would change nothing, since pip has recorded the package."""
+    with (
+        pytest.raises(MissingExtra, match=f"installed incompletely; reinstall it: {re.escape(str(fault))}"),
+        MissingExtra.where("gpu", "the device 'cuda'"),
+    ):
+        raise fault
+
+
 def test_install_command_of_an_uninstalled_clone(tmp_path: Path) -> None:
     (tmp_path / "voicelab").mkdir()
     module = shutil.copy(distribution.__file__, tmp_path / "voicelab")

@@ -296,8 +296,11 @@ class MissingExtra(EngineError, ImportError):
     @classmethod
     @contextmanager
     def where(cls, extra: str, purpose: str) -> Iterator[None]:
-        """Convert each ImportError in the block to the error that ``of`` builds."""
+        """Convert a failed import in the block to the error that ``of`` builds, or to one that states what is broken."""
         try:
             yield
-        except ImportError as error:
-            raise cls.of(extra, purpose) from error
+        except (ImportError, OSError) as error:  # OSError: a library that a package needs
+            if isinstance(error, ModuleNotFoundError) and "." not in str(error.name):
+                raise cls.of(extra, purpose) from error
+            message = f"{purpose} requires a package that is installed incompletely; reinstall it: {error}"
+            raise cls(message, extra=extra) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import dual
@@ -16,6 +17,16 @@ from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.model import shapes_of
 
 CPU = torch.device("cpu")
+
+
+def test_time_limit_holds_where_a_compiler_catches_it() -> None:
+    def work() -> None:
+        with suppress(TimeoutError):
+            time.sleep(10)
+        time.sleep(10)
+
+    with pytest.raises(TimeoutError), gpu._limited(0.01):
+        work()
 
 
 def test_time_limit_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

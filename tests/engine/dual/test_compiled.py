@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from voicelab.engine.core.decoding import CodeBlock
 from voicelab.engine.core.fused import Regions, has_compiler
 from voicelab.engine.dual.codec import CodecFile, DualDecoding
 from voicelab.engine.dual.step import DualStep, RowInput, RowState
+from voicelab.engine.dual.tower import rotate
 from voicelab.errors import EngineUnavailable
 from voicelab.schema import Model
 
@@ -63,7 +65,9 @@ def test_all_layers_use_the_same_code(
         return graph.forward
 
     compile_by = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function, **_: compile_by(function, fullgraph=True, backend=backend))
+    monkeypatch.setattr(  # not stored, because torch stores only code of its own backends
+        torch, "compile", lambda function, **_: partial(compile_by(function, fullgraph=True, backend=backend))
+    )
     config = config_of("s2-pro")
     model = model_of(config, tensors_of(config))
     compiled = DualStep(model, 1, compile=True)
@@ -98,6 +102,43 @@ def test_compiled_equals_eager(name: Model, tmp_path: Path, monkeypatch: pytest.
         assert states == expected
         torch.testing.assert_close(held, of_eager, atol=1e-5, rtol=1e-5)
     assert any((tmp_path / "compiled").rglob("*.main.so"))
+    stored = DualStep(model, 16, compile=True)
+    stored.prepare()
+    states, held = _run(stored, 5)
+    expected, of_eager = _run(DualStep(model, 16), 5)
+    assert states == expected
+    torch.testing.assert_close(held, of_eager, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@torch.inference_mode()
+def test_stored_code_is_used_only_if_it_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    count, x, turn = torch._dynamo.utils.counters["stats"], torch.randn(1, 4, 2, 8), torch.randn(1, 4, 1, 4, 2)
+
+    def traced(*args: Tensor) -> int:
+        """Call a function as a new process does, and compare it; return how many graphs were traced."""
+        before = count["unique_graphs"]
+        torch.testing.assert_close(Regions(required=True).compiled(rotate)(*args), rotate(*args))
+        return count["unique_graphs"] - before
+
+    assert [traced(x, turn), traced(x, turn)] == [1, 0]
+    assert traced(x.double(), turn) == 1
+    assert traced(x[:, :1], turn[:, :1]) == 1  # the guards of the stored code do not hold: it is replaced
+    stored = max((tmp_path / "functions").glob("rotate-*"), key=lambda path: path.stat().st_mtime_ns)
+    stored.write_bytes(stored.read_bytes()[:1000])
+    assert traced(x[:, :1], turn[:, :1]) == 1
+    assert "rotate is compiled again, because stored code cannot be used" in caplog.text
+    monkeypatch.setattr(torch, "__version__", "2.99")
+    assert traced(x[:, :1], turn[:, :1]) == 1
+    columns = torch.tensor([[SPEECH[0] + 5, *[5] * CODEBOOKS]])
+    for scaled in (True, False):  # models of equal sizes
+        config = config_of("s1", scale_codebook_embeddings=scaled)
+        model = model_of(config, tensors_of(config))
+        torch.testing.assert_close(Regions(required=True).compiled(model.embed)(columns), model.embed(columns))
 
 
 @pytest.mark.thorough
@@ -189,7 +230,7 @@ def test_frame_runs_uncompiled_without_a_compiler(
 @pytest.mark.thorough
 def test_broken_cache_is_recompiled(tmp_path: Path) -> None:
     program = (
-        "import torch\nfrom voicelab.engine.core.fused import Regions\n"
+        "import torch, torch._dynamo\nfrom voicelab.engine.core.fused import Regions\n"
         "frame = Regions(required=True).compiled(lambda x, y: (x * 2 + y).relu())\n"
         "print(frame(torch.ones(1, 3), torch.ones(3)).tolist())"
     )
@@ -197,9 +238,12 @@ def test_broken_cache_is_recompiled(tmp_path: Path) -> None:
     compiled, elsewhere = tmp_path / "compiled", tmp_path / "elsewhere"
 
     def run(folder: Path) -> subprocess.CompletedProcess[str]:
-        variables = {"VOICELAB_HOME": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(folder)}
+        variables = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+        variables |= {"VOICELAB_HOME": str(tmp_path)}
+        if folder != compiled:
+            variables |= {"TORCHINDUCTOR_CACHE_DIR": str(folder)}
         command = [sys.executable, "-c", program]
-        return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
     assert run(compiled).stdout == "[[3.0, 3.0, 3.0]]\n"
     libraries = [*compiled.rglob("*.main.so")]

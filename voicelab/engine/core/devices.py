@@ -28,7 +28,7 @@ def choose_device(name: str | None) -> str:
             import torch
         try:
             torch.empty(1, device=torch.device(name))
-        except (RuntimeError, AssertionError) as error:  # depends on the build of torch
+        except (RuntimeError, AssertionError, AttributeError) as error:  # depends on the build of torch
             raise EngineError(f"the device {name!r} cannot be used: {error}") from error
     return name
 

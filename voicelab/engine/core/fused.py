@@ -1,15 +1,18 @@
 """Fusion of a model step into few kernel launches: compiled by torch's Inductor in parts, captured as one CUDA graph.
 
-Compiled code is cached in VOICELAB_HOME for all processes. The uncompiled function gives equal results up to rounding and is
+Compiled code is stored in VOICELAB_HOME for all processes. The uncompiled function gives equal results up to rounding and is
 the fallback without a compiler, unless compilation is required.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import logging
 import os
 import shutil
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +33,7 @@ _LOG = logging.getLogger("voicelab.engine")
 OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"combo_kernels": True}
 """Options of Inductor: independent operations are fused into one kernel as well."""
 _CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+_ENGINE = "voicelab.engine."
 _NO_LENGTHS: Mapping[int, int] = MappingProxyType({})
 _CAPTURING = threading.Lock()
 """Serializes captures in a process: torch's capture state is global to all threads."""
@@ -49,8 +53,11 @@ class Regions:
     def __init__(self, *, required: bool, **options: bool) -> None:
         from torch import _dynamo  # noqa: F401 - takes seconds: only if compiling, and before the first step
 
+        # The import, which operations on meta tensors cause too, sets the variable to torch's default.
+        configured, default = os.environ.get(_CACHE_VARIABLE), str(Path(tempfile.gettempdir()) / "torchinductor_")
+        if configured is None or configured.startswith(default):
+            os.environ[_CACHE_VARIABLE] = str(_cache_folder())
         self._required, self._options, self._failed = required, OPTIONS | options, False
-        os.environ.setdefault(_CACHE_VARIABLE, str(_cache_folder()))  # before torch sets its default
 
     @contextmanager
     def progress(self, step: str) -> Iterator[None]:
@@ -75,14 +82,43 @@ class Regions:
         def run(*args: Any) -> _Output:
             if self._failed:
                 return function(*args)
-            mark_dynamic(args, lengths)
             kind = tuple(each is None or (isinstance(each, Tensor) and len(each) > 1) for each in args)
             if kind in fused:
                 return fused[kind](*args)
-            fused[kind] = torch.compile(_with_copied_code(function), fullgraph=True, options=self._options)
+            fused[kind] = self._stored(function, args, lengths)
             return self._first(fused[kind], function, args)
 
         return run
+
+    def _stored(
+        self, function: Callable[..., _Output], args: tuple[Any, ...], lengths: Mapping[int, int]
+    ) -> Callable[..., _Output]:
+        """Load a function of the engine as it was compiled for such arguments before; compile and store it otherwise.
+
+        Arguments that do not match the guards of the stored code, and any failure, lead to torch's own compilation.
+        """
+        compiled: Any = torch.compile(_with_copied_code(function), fullgraph=True, options=self._options)
+
+        def traced(*args: Any) -> _Output:
+            mark_dynamic(args, lengths)
+            output: _Output = compiled(*args)
+            return output
+
+        if not (function.__module__.startswith(_ENGINE) and hasattr(compiled, "aot_compile")):  # since torch 2.12
+            return traced
+        owner = (function.__self__,) if isinstance(function, MethodType) else ()
+        path = Path(os.environ[_CACHE_VARIABLE]) / "functions" / _file_name(function, args, self._options)
+        try:
+            code: Any = _loaded(path, function) if path.exists() else None
+            if code is None or not code.guard_check(*owner, *args):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                mark_dynamic(args, lengths)
+                code = compiled.aot_compile((args, {}))
+                code.save_compiled_function(str(path))
+        except Exception as error:  # noqa: BLE001 - torch then traces the function, and raises its own errors
+            _LOG.debug("%s is not stored: %s", function.__qualname__, error)
+            return traced
+        return lambda *args: code.fn(*owner, *args) if code.guard_check(*owner, *args) else traced(*args)
 
     def _first(self, fused: Callable[..., _Output], function: Callable[..., _Output], args: tuple[Any, ...]) -> _Output:
         """Call a compiled function for the first time."""
@@ -104,7 +140,9 @@ class Regions:
             if not isinstance(error, dynamo.exc.TorchDynamoException) and (self._required or out_of_memory(error)):
                 raise
             message = " ".join(str(error).split("Set TORCHDYNAMO")[0].split()[-40:])  # the cause is at the end
-            reason = f"frames cannot be compiled; torch needs g++ on a CPU, triton on CUDA: {message}"
+            reason = (
+                f"frames cannot be compiled; torch needs g++, and on CUDA triton, a C compiler and Python.h: {message}"
+            )
             if self._required:
                 raise EngineUnavailable(reason) from error
             self._failed = True
@@ -135,6 +173,37 @@ def has_compiler(device: torch.device) -> bool:
 
 def _cache_folder() -> Path:
     return data_home() / "compiled"
+
+
+def _loaded(path: Path, function: Callable[..., Any]) -> Any:
+    """Load stored code; None if the file is damaged, or of another GPU or version of a library."""
+    try:
+        with path.open("rb") as file:
+            return torch.compiler.load_compiled_function(file, f_globals=function.__globals__)
+    except Exception as error:  # noqa: BLE001 - whatever is in the file
+        _LOG.warning("%s is compiled again, because stored code cannot be used: %s", function.__qualname__, error)
+        return None
+
+
+def _file_name(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> str:
+    """Compute a file name from the engine's source, versions, processor, and the types and sizes of the arguments.
+
+    The guards of the code check the arguments; sizes in its file name let models of different sizes keep their code.
+    """
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(source.read_bytes())
+    processor = torch.backends.cpu.get_cpu_capability()
+    described = [_described(arg) for arg in args]
+    digest.update(repr((torch.__version__, sys.version, processor, options, described)).encode())
+    return f"{function.__qualname__}-{digest.hexdigest()[:32]}"
+
+
+def _described(value: Any) -> Any:
+    """Describe an argument: a tensor by its type, device and last axis, whether it has several rows; others by parts."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.device, len(value) > 1, value.shape[-1]
+    return type(value), [_described(part) for part in vars(value).values()] if hasattr(value, "__dict__") else value
 
 
 def _with_copied_code(function: Callable[..., _Output]) -> Callable[..., _Output]:

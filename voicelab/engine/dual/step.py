@@ -89,6 +89,39 @@ class _FrameBuffers:
         self.rows: set[int] = set()
 
 
+@dataclass(frozen=True)
+class _States:
+    """Row states before and after a frame."""
+
+    model: DualLM
+    widths: tuple[int, ...]
+    draw_steps: Tensor
+
+    def begin(
+        self, table: Tensor, settings: Tensor, before: Tensor, along: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Compute states (rows, width), random numbers, whether to redraw, and the mask.
+
+        The mask is computed once for all layers, because a compiler would recompute it in each layer. Its length is that of
+        `along`, a tensor and not a number, so that the compiled code serves all lengths.
+        """
+        state = torch.where(table[:, :1] > 0, table[:, 2:], before)
+        _, position, frame, turn_frames, _ = state.split(self.widths, 1)
+        u = uniform(table[:, 1], frame[:, 0], self.draw_steps)
+        redrawn = (settings[:, 2] > 0) & (turn_frames[:, 0] > 0)
+        return state, u, redrawn, self.model.slow.mask(position, len(along), self.model.embeddings.dtype)
+
+    def next(self, state: Tensor, entries: Tensor, finite: Tensor) -> Tensor:
+        """Compute row states after a frame, (rows, width + 2)."""
+        model, (_, position, frame, turn_frames, recent) = self.model, state.split(self.widths, 1)
+        main = entries[:, :1]
+        ended, code = main >= model.config.entries, main.clamp_max(model.config.entries - 1)
+        # The first frame of a turn never enters the window.
+        recent = torch.where(turn_frames > 0, torch.cat((recent[:, 1:], main), 1), recent)
+        after = (model.begin + code, code, entries[:, 1:], position + 1, frame + 1, turn_frames + 1, recent)
+        return torch.cat((*after, ended, finite[:, None]), 1)
+
+
 def _powers(smallest: int, largest: int) -> list[int]:
     """List the powers of two from `smallest` to below `largest`, then `largest`."""
     return [*(1 << i for i in range(smallest.bit_length() - 1, (largest - 1).bit_length())), largest]
@@ -109,18 +142,19 @@ class DualStep:
     def __init__(self, model: DualLM, rows: int, *, graphs: bool | None = None, compile: bool | None = None) -> None:
         self.model, device, codebooks = model, model.device, model.config.codebooks
         self.slots = Slots(model.config.slow, rows, model.positions, model.embeddings)
-        self._fast_slots = Slots(model.config.fast, rows, codebooks, model.embeddings)
-        self._draw_steps = draw_steps(model.draws(), device)
+        self._fast_slots = Slots(model.config.fast, rows, codebooks + 1, model.embeddings)
+        self._widths = (1 + codebooks, 1, 1, 1, WINDOW)
+        states = _States(model, self._widths, draw_steps(model.draws(), device))
+        self._begin, self._next = states.begin, states.next
         self._cuda = device.type == "cuda"
         self._fused = model
         self._regions: Regions | None = None
         if has_compiler(device) if compile is None else compile:
             regions = self._regions = Regions(required=compile is True)
-            self._fused, self._next = model.compiled(regions), regions.compiled(self._next)  # type: ignore[method-assign]
+            self._fused, self._next = model.compiled(regions), regions.compiled(self._next)
             if self._cuda:  # on a CPU, torch's compiler makes code for 64-bit products that crashes
-                self._begin = regions.compiled(self._begin)  # type: ignore[assignment, method-assign]
+                self._begin = regions.compiled(self._begin)  # type: ignore[assignment]
         self._graphs = FrameGraphs(device, self._frame) if (self._cuda if graphs is None else graphs) else None
-        self._widths = (1 + codebooks, 1, 1, 1, WINDOW)
         width = sum(self._widths)
         # Two buffers are enough: while one frame is computed, the tables of the next one are filled, and a third frame is
         # launched only after the first was read.
@@ -227,32 +261,10 @@ class DualStep:
     def _frame(self, rows: int, length: int) -> None:
         """Compute `_after` from `_before` and the tables; idempotent."""
         table, settings = (tensor[:rows] for tensor in self._on_device)
-        state, u, redrawn, mask = self._begin(table, settings, self._before[:rows], length)
+        along = self.model.slow.rotary[:length]
+        state, u, redrawn, mask = self._begin(table, settings, self._before[:rows], along)
         column, position, _, _, recent = state.split(self._widths, 1)
         model, (temperature, top_p, _) = self._fused, settings.unbind(1)
         hidden = model.slow(model.embed(column[:, None]), self.slots, slice(rows), position, length, mask=mask)[:, -1]
         entries, finite = model.frame(hidden, temperature, top_p, u, recent, redrawn, self._fast_slots)
         self._after[:rows] = self._next(state, entries, finite)
-
-    def _begin(
-        self, table: Tensor, settings: Tensor, before: Tensor, length: int
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Compute states (rows, width), random numbers, whether to redraw, and the mask.
-
-        The mask is computed once for all layers, because a compiler would recompute it in each layer.
-        """
-        state = torch.where(table[:, :1] > 0, table[:, 2:], before)
-        _, position, frame, turn_frames, _ = state.split(self._widths, 1)
-        u = uniform(table[:, 1], frame[:, 0], self._draw_steps)
-        redrawn = (settings[:, 2] > 0) & (turn_frames[:, 0] > 0)
-        return state, u, redrawn, self.model.slow.mask(position, length, self.model.embeddings.dtype)
-
-    def _next(self, state: Tensor, entries: Tensor, finite: Tensor) -> Tensor:
-        """Compute row states after a frame, (rows, width + 2)."""
-        model, (_, position, frame, turn_frames, recent) = self.model, state.split(self._widths, 1)
-        main = entries[:, :1]
-        ended, code = main >= model.config.entries, main.clamp_max(model.config.entries - 1)
-        # The first frame of a turn never enters the window.
-        recent = torch.where(turn_frames > 0, torch.cat((recent[:, 1:], main), 1), recent)
-        after = (model.begin + code, code, entries[:, 1:], position + 1, frame + 1, turn_frames + 1, recent)
-        return torch.cat((*after, ended, finite[:, None]), 1)
