@@ -268,6 +268,9 @@ pages:
     others = write(tmp_path / "other.csv", PAIRED, [["another", "Ada", "trial1", "reference", "C1", "correct", 900]])
     with pytest.raises(ArgumentError, match="results of another, not of 'abx_noloop'"):
         read_results(test, others)
+    rows[0][4] = "C2"
+    with pytest.raises(ArgumentError, match="for two systems of the test, got 'correct' for 'reference' and 'C2'"):
+        read_results(test, write(tmp_path / "pc.csv", [*PAIRED, "choice_comment"], rows))
     rated = listening_test("MOS", items=1)
     left = write(
         tmp_path / "lss.csv", LIKERT, [["trial", "Ada", "s0", "NA", "a", 1], ["trial", "Ada", "s0", 4, "b", 1]]

@@ -314,6 +314,16 @@ def test_an_empty_parameter_without_a_default_is_left_to_the_backend(explore: Ca
     assert "warmth" not in panel.code
 
 
+def test_code_of_a_lab_with_backend_parameters_gives_the_same_call(explore: Callable[..., ExplorePanel]) -> None:
+    knobs = (Knob("warmth", "float", None), Knob("steps", "int", 4), Knob("kind", "str", "a"))
+    panel = explore(ToneBackend(knobs=knobs), warmth=0.7, steps=8)
+    for values in ({"warmth": "", "steps": 4}, {"warmth": "0.5", "steps": 8}, {"warmth": "0.7", "kind": "b"}):
+        panel.controls.set(**values)
+        run = eval(panel.code, {"lab": Mock(speak=panel._lab.call)})  # noqa: S307 (code of the panel)
+        assert run == panel.controls.call()
+    assert panel.controls.call().knobs == (("kind", "b"), ("steps", 8), ("warmth", 0.7))
+
+
 def test_all_invalid_fields_are_marked_at_once(explore: Callable[..., ExplorePanel]) -> None:
     panel = explore()
     panel.controls.set(text=" ", temperature=1.5, top_p=None, seed="many")

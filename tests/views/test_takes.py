@@ -256,3 +256,17 @@ def test_what_is_in_sight_is_drawn_before_anything_is_measured(page: Page, make:
     work.put(rows(4))
     assert work.settled(10)
     assert measured[1:] == [4, 4, 4], "the page has all pictures while the first take is measured"
+
+
+def test_remaining_takes_are_measured_once(make: Callable[..., TakeRows]) -> None:
+    measured: list[Any] = []
+
+    def slow(subject: Any) -> float:
+        measured.append(subject)
+        time.sleep(0.02)
+        return 1.0
+
+    work = make(12, (Metric("slow", "s", slow),))
+    work.finish()
+    assert all(row.figures for row in work.rows)
+    assert len(measured) <= 13, "the threads meet at one take"

@@ -224,7 +224,8 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     x = pair[other == pair[0]]
     answer = row["choice_answer"]
     if answer not in {"correct", "incorrect"} or other not in pair or not {*pair} <= set(test.systems):
-        raise ArgumentError.of("choice", f"must be correct or incorrect, got {answer!r} for {x!r} and {other!r}")
+        rule = "must be correct or incorrect, for two systems of the test"
+        raise ArgumentError.of("choice", f"{rule}, got {answer!r} for {x!r} and {other!r}")
     right = answer == "correct"
     chosen, rejected = (x, other) if right else (other, x)
     return {**_common(test, row, item), "chosen": chosen, "other": rejected, "right": right}

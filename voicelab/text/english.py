@@ -57,6 +57,10 @@ _SCALES: Final = {
     **dict.fromkeys(("t", "tn", "trn"), "trillion"),
 }
 _NAMES: Final = tuple(dict.fromkeys(MONTHS.values()))
+_OF_MINUTES: Final = re.compile(
+    r"(?i)\b(?:(?P<one>a|one|per)|couple of|few|many|several|two|three|four|five|six|seven|eight|nine|ten|fifteen|twenty|"
+    r"thirty|forty|fifty|sixty|ninety) \Z"
+)
 
 
 # Amounts that modify a noun are singular: "a 5 km run", "the $2 bill".
@@ -452,7 +456,11 @@ def _abbreviation(m: Match) -> str:
         return MONTHS[m["month"] or m["rare"]] + _stop(m)
     if not has_valid_case(m["word"]):
         return m.group()
-    return _capital_at_start(m, ABBREVIATIONS[m["word"].lower()]) + _stop(m)
+    words = ABBREVIATIONS[m["word"].lower()]
+    number = _OF_MINUTES.search(m.string, max(0, m.start() - 12), m.start()) if m["word"] == "min" else None
+    if number and (number["one"] not in {"a", "A"} or _stop(m)):  # "wait a min.", but "a min. age"
+        words = "minute" if number["one"] else "minutes"
+    return _capital_at_start(m, words) + _stop(m)
 
 
 def _initial(m: Match) -> str:

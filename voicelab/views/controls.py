@@ -9,12 +9,13 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, Literal, get_args, get_origin
 
 import traitlets
 from pydantic.fields import FieldInfo
 
-from voicelab.call import Call, Knob, field_name, is_field, parse_value, short_name
+from voicelab.call import Call, Knob, field_name, is_field, knob_pairs, parse_value, short_name
 from voicelab.capabilities import Capabilities, FieldSupport, check_call
 from voicelab.errors import FieldError, RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest
@@ -213,7 +214,7 @@ class Controls(PageWidget):
         base = {**knobs, **self.base.settings}
         unset = {name for name, default in knobs.items() if default is None}
         for name in ("seed", *unset):
-            word, settings[name] = str(settings[name]).strip(), base[name] if name == "seed" else None
+            word, settings[name] = str(settings[name]).strip(), base[name]
             with _collected(problems):
                 settings[name] = parse_value(name, word, self._lab.capabilities.knobs) if word else settings[name]
         settings["reference_id"] = settings["reference_id"] or None
@@ -232,7 +233,9 @@ class Controls(PageWidget):
 
     def code(self, call: Call) -> str:
         """Return Python code for a call; it gives the same samples if the backend's seeds are exact."""
-        return call.code(self.base)
+        values = self._lab.capabilities.knob_values(call)
+        knobs = {name: values[name] for name, _ in self.base.knobs if name in values}  # also of the backend's default
+        return replace(call, knobs=knob_pairs({**knobs, **dict(call.knobs)})).code(self.base)
 
     def show(self, **traits: str | float | bool) -> None:
         """Update the progress of the latest take: any of ``status``, ``share``, ``tone`` and ``busy``."""
@@ -329,7 +332,7 @@ def described_field(name: str, capabilities: Capabilities, *, front: bool = Fals
 def described_knob(knob: Knob) -> dict[str, Any]:
     """Return the description of a knob's control for the page."""
     label = knob.name.replace("_", " ").capitalize()
-    if knob.default is None:  # an empty control leaves the value to the backend
+    if knob.default is None:  # an empty control leaves the value to the lab and the backend
         words = ("true", "false") if knob.type == "bool" else knob.choices
         common = {"name": knob.name, "front": True, "label": label, "title": knob.name, "default": ""}
         return {**common, "help": knob.description, **_kind("", ("", *words) if words else (), None, None, 1)}

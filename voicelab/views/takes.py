@@ -209,8 +209,8 @@ class TakeRows:
             self._counts = None
 
     def finish(self) -> None:
-        """Measure the remaining cards in the calling thread."""
-        for key in tuple(self._rows):
+        """Measure the remaining cards in the calling thread, from the last to the first, as the other thread goes on."""
+        for key in reversed(tuple(self._rows)):
             while (row := self._rows.get(key)) is not None and self._audible(row) and not row.figures:
                 self._prepare(row)
 

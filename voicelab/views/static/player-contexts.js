@@ -2,7 +2,7 @@
 //
 // Matching rates avoid resampling of buffers and clicks at their edges. Contexts are global, since every widget has its
 // copy of this file and browsers limit the number of contexts. The latency hint 0 requests the shortest output buffer: in
-// Chromium on Linux the output latency is 8 ms, and 32 ms with "interactive".
+// Chromium on Linux the output latency at 44.1 kHz (24 kHz) is 8 ms (16 ms), and 32 ms with "interactive".
 
 const KEY = Symbol.for("voicelab.contexts");
 
