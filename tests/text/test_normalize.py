@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from voicelab import text
@@ -165,6 +165,7 @@ _READ = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
+@example((":O", ("zh",)))
 @given(_READ)
 def test_output_alphabet_and_speakable_text_is_never_silent(read: tuple[str, tuple[str, ...]]) -> None:
     text, languages = read
