@@ -28,7 +28,7 @@ while (asleep := sleeps()) != before or any(state != "S" for state, _ in asleep)
 import voicelab as vl
 with vl.connect() as lab:
     clip = lab.speak("Zorbing in Schaffhausen, where the river Rhine falls over rocks of many colors and ages.", seed=1)
-    print({"av", "httpx", "librosa", "matplotlib", "packaging", "PIL", "scipy"} & set(sys.modules) or "none")
+    print({"asyncio", "av", "httpx", "librosa", "matplotlib", "packaging", "PIL", "scipy"} & set(sys.modules) or "none")
     clone = lab.speak("Yes.", references=[vl.ReferenceAudio(audio=clip.to_bytes("wav"), text="")], seed=1, model="s1")
 print(clip.duration > 1, clone.similarity is not None, sleeps() == asleep)
 """

@@ -15,7 +15,6 @@ if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file: its modules would shadow packages, such as openai
 
 import array
-import asyncio
 import base64
 import importlib.util
 import inspect
@@ -131,6 +130,8 @@ def returned(value: typing.Any) -> typing.Iterator[object]:
     Coroutines and asynchronous iterators run in a thread, because the caller's thread may run an event loop, as in Jupyter.
     """
     if hasattr(value, "__await__") or hasattr(value, "__anext__"):
+        import asyncio  # takes longer than most imports of voicelab
+
         with ThreadPoolExecutor(1) as thread, closing(asyncio.new_event_loop()) as loop, suppress(StopAsyncIteration):
             thread.submit(int).result()  # start the thread; an interrupt meanwhile would lose it
             try:
