@@ -560,7 +560,8 @@ def _listed_file(folder: Path, name: str) -> Path:
     """Find a file of a table by its path, relative to the table's folder or its audio subfolder, also with backslashes."""
     if "://" in name or _WINDOWS_ROOT.match(name):
         return Path(name)
-    return folder / (_sound_named(folder, name) or _sound_named(folder, name.replace("\\", "/")) or name)
+    names = [name, name.replace("\\", "/")] if "\\" in name else [name]
+    return folder / next(filter(None, (_sound_named(folder, name) for name in names)), name)
 
 
 def _kaldi(path: Path, system: str) -> list[Recording]:
@@ -580,7 +581,7 @@ def _kaldi(path: Path, system: str) -> list[Recording]:
     for utterance, span in (lists["segments"] or dict.fromkeys(files, "")).items():
         name, *seconds = span.split() or [utterance]
         sound = files.get(name) or f"{name} (not in {path.name})"
-        above = (folder / sound for folder in (*path.parents, Path()))
+        above = (folder / sound for folder in (path.parent, *path.absolute().parents[1:], Path()))
         missing = Path(sound) if sound.endswith("|") else path.parent / sound
         row: dict[str, Any] = {"path": next(filter(is_file, above), missing), "item": utterance}
         row |= {"text": lists["text"].get(utterance, ""), "speaker": lists["utt2spk"].get(utterance)}

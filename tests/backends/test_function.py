@@ -6,10 +6,13 @@ import asyncio
 import importlib
 import io
 import itertools
+import logging
 import os
 import pickle
+import queue
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -437,7 +440,7 @@ def test_the_fingerprint_follows_modules_of_the_user(tmp_path: Path, monkeypatch
     for number, (use, gain) in enumerate(itertools.product(uses, (1, 2))):
         folder = tmp_path / str(number)
         (folder / "own").mkdir(parents=True)
-        (folder / "own" / "__init__.py").write_text("from . import parts")
+        (folder / "own" / "__init__.py").write_text("from . import parts; __version__ = '1'")
         (folder / "own" / "parts.py").write_text(f"VALUE = {gain}\ndef gain(): return VALUE")
         (folder / "script.py").write_text(use)
         with monkeypatch.context() as patch:
@@ -495,6 +498,54 @@ def test_the_fingerprint_follows_what_the_function_uses() -> None:
     changed += [reads(type("C", (), {"GAIN": gain})) for gain in (1, 2)]
     changed += [reads(enum("C", {"GAIN": gain})) for gain in (1, 2)]
     assert len({fingerprint_of(item) for item in changed}) == len(changed)
+
+
+def test_the_fingerprint_does_not_depend_on_the_process(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from voicelab.backends.function import fingerprint_of\n"
+        "class Own: pass\n"
+        "SETS = {frozenset(text) for text in ('abz', 'cy', 'qrs', 'tuv')} | {Own, Own()} | {*'abcdefgh'}\n"
+        "def tts(text): return SETS, text in {'x', 'y'}\n"
+        "print(fingerprint_of(tts))"
+    )
+    found = [
+        subprocess.check_output([sys.executable, script], env={**os.environ, "PYTHONHASHSEED": str(seed)})
+        for seed in (1, 2, 3)
+    ]
+    assert len({*found}) == 1
+
+
+def test_the_fingerprint_does_not_depend_on_calls() -> None:
+    log, rng, used, lock = logging.getLogger("tts"), np.random.RandomState(0), queue.Queue[str](), threading.Condition()
+
+    def tts(text: str) -> object:
+        with lock:
+            log.info("%s %s", rng.normal(), logging.getLogger(text))
+            used.put(text)
+        return SINE, RATE
+
+    before = fingerprint_of(tts)
+    tts("other")
+    assert fingerprint_of(tts) == before
+
+
+def test_fingerprints_of_long_chains_and_of_shared_and_recursive_values() -> None:
+    def chained(value: int) -> Any:
+        scope: dict[str, Any] = {"VALUE": value}
+        lines = (f"def f{number}(text): return f{number + 1}(text)" for number in range(2000))
+        exec("\n".join([*lines, "def f2000(text): return VALUE"]), scope)  # noqa: S102 - of this test
+        return scope["f0"]
+
+    def nested(value: int) -> Any:
+        shared: list[Any] = [value]
+        for _ in range(5):
+            shared = [shared] * 100
+        shared.append(shared)
+        return lambda text: shared
+
+    for made in (chained, nested):
+        assert fingerprint_of(made(1)) == fingerprint_of(made(1)) != fingerprint_of(made(2))
 
 
 def test_a_factory_is_the_same_in_another_process() -> None:

@@ -356,9 +356,13 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["cv/validated.tsv", "cv/windows.csv", "cv/nemo.jsonl", "espnet/dump/eval"])
-def test_paths_of_tables_are_found_as_their_programs_find_them(corpora: Path, name: str) -> None:
-    frame = vl.collect(corpora / name, metrics=["duration"]).frame()
-    assert frame[["item", "text", "duration"]].to_numpy().tolist() == [["a", "one", 1.2], ["b", "two", 1.2]]
+def test_paths_of_tables_are_found_as_their_programs_find_them(
+    corpora: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir((corpora / name).parent)
+    for source in (corpora / name, Path(name).name):
+        frame = vl.collect(source, metrics=["duration"]).frame()
+        assert frame[["item", "text", "duration"]].to_numpy().tolist() == [["a", "one", 1.2], ["b", "two", 1.2]]
 
 
 def test_tables_of_a_folder_that_are_not_read_are_noted(corpora: Path) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copyreg
 import hashlib
+import re
 import sys
 import threading
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -19,11 +24,16 @@ from voicelab.backends.child import conversions, converted, parameters, returned
 from voicelab.backends.model import ModelBackend, Parameter
 from voicelab.call import VoicePreset
 from voicelab.capabilities import SeedSupport
+from voicelab.distribution import __version__
 from voicelab.errors import ArgumentError
 
 _DEPTH: Final = 6
 _MAX_SAMPLES: Final = 4096
-"""Maximum number of evenly spaced values sampled from each weight tensor for a fingerprint."""
+"""Number of evenly spaced values sampled from each weight tensor or large container for a fingerprint."""
+# Types whose objects change whenever they are used.
+_RUNTIME: Final = re.compile(
+    r"(logging|loguru|random|threading|_thread|_?queue|concurrent|asyncio|multiprocessing|numpy\.random)\."
+)
 
 
 class FunctionBackend(ModelBackend):
@@ -107,71 +117,106 @@ def _factory(function: bytes, options: tuple[tuple[str, Any], ...], fingerprint:
 
 
 def fingerprint_of(function: object) -> str:
-    """Compute a fingerprint of a function from its code, defaults, closure, used globals, and the versions of modules.
+    """Compute a fingerprint of a function from its code, defaults, closure, used globals, and the versions of packages.
 
-    Tensors of models are sampled. Other objects from packages are represented by type and version.
+    Tensors of models and containers of many values are sampled. The state of random generators, loggers and threads is
+    not included.
     """
+    return _Digests().fingerprint(function)
+
+
+class _Digests:
+    """Digests of values, and the code that these values use. Each is computed once, so cycles and shared values are fast."""
+
+    def __init__(self) -> None:
+        self._code: list[tuple[str, Any]] = []
+        self._names: dict[int, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._known: dict[tuple[int, int], tuple[Any, bytes]] = {}  # the values are kept, so that their ids stay unique
+
+    def fingerprint(self, function: object) -> str:
+        digests = [("", self._of(function, _DEPTH))]
+        for name, code in self._code:  # grows in this loop
+            digests.append((name, _sha(name, *(self._of(part, _DEPTH) for part in _parts(code)))))
+        return _sha(*(digest for _, digest in sorted(digests))).hex()[:16]
+
+    def _of(self, value: Any, depth: int) -> bytes:
+        """Return the digest of a value with ``depth`` levels of nested values; code is named and added to the list."""
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        if value is None or isinstance(value, bool | int | float | complex | str | PurePath):
+            return _sha(kind, repr(value))
+        if isinstance(value, bytes):
+            return _sha(kind, value)
+        if isinstance(value, types.ModuleType):
+            return _sha(kind, value.__name__, _version(value.__name__))
+        if isinstance(value, types.FunctionType | types.CodeType | type):
+            return _sha(kind, self._name(value))
+        if not depth or _RUNTIME.match(kind):
+            return _sha(kind)
+        if (id(value), depth) not in self._known:
+            parts = [self._of(part, depth - 1) for part in _parts(value)]
+            parts = sorted(parts) if isinstance(value, set | frozenset) else parts
+            self._known[id(value), depth] = value, _sha(kind, *parts)
+        return self._known[id(value), depth][1]
+
+    def _name(self, code: Any) -> str:
+        """Return the name of a function or class, with the version of its package; number those of the user's modules."""
+        if id(code) not in self._names:
+            module, name = getattr(code, "__module__", None), getattr(code, "__qualname__", "code")
+            package = _version(module)
+            self._names[id(code)] = f"{module}.{name} {package}" if package else f"{name} {self._counts[name]}"
+            if not package:
+                self._counts[name] += 1
+                self._code.append((self._names[id(code)], code))
+        return self._names[id(code)]
+
+
+def _sha(*parts: str | bytes) -> bytes:
     sha = hashlib.sha256()
-    _add(sha, function, {}, _DEPTH)
-    return sha.hexdigest()[:16]
-
-
-def _add(sha: Any, value: Any, seen: dict[int, tuple[int, int]], depth: int) -> None:
-    """Add a value to the digest, including nested values down to ``depth`` levels below the code that uses them."""
-    sha.update(f"{type(value).__module__}.{type(value).__qualname__}:".encode())
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes | PurePath):
-        sha.update(repr(value).encode())
-    elif isinstance(value, types.ModuleType):
-        sha.update(f"{value.__name__} {_version(value.__name__)}".encode())
-    elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
-        sha.update(f"{value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())
-    elif (visit := seen.get(id(value), (0, 0)))[0] >= depth:
-        sha.update(str(visit[1]).encode())
-    else:
-        seen[id(value)] = depth, len(seen)
-        is_code = isinstance(value, types.FunctionType | types.CodeType | type)
-        for part in _parts(value):
-            _add(sha, part, seen, depth if is_code else depth - 1)
-        if not is_code:
-            del seen[id(value)]  # shared data are added wherever they occur
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        sha.update(b"%d:" % len(data))
+        sha.update(data)
+    return sha.digest()
 
 
 def _parts(value: Any) -> Iterable[Any]:
     """Return the components of a value that may affect its behavior, such as items, code or attributes."""
     if isinstance(value, Mapping):
-        return [item for pair in value.items() for item in pair]
+        return [len(value), *chain.from_iterable(_sampled([*value.items()]))]
     if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)
-    if isinstance(value, list | tuple):
         return value
+    if isinstance(value, list | tuple):
+        return [len(value), *_sampled(value)]
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        return [str(value.dtype), value.shape, value.tobytes()]
     if isinstance(value, types.CodeType):
         return [value.co_code.hex(), value.co_names, value.co_varnames, value.co_consts]
     if isinstance(value, types.MethodType | staticmethod | classmethod | property):
         return [getattr(value, name, None) for name in ("__func__", "__self__", "fget", "fset")]
     if isinstance(value, types.FunctionType):
-        if (version := _version(value.__module__)) or _standard(value.__module__):
-            return [f"{value.__module__}.{value.__qualname__}", version]
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
         names = _names(value.__code__)
         modules = {name: sys.modules[name] for name in names if name in sys.modules}  # imported in the function
-        used = [part for scope in (value.__globals__, modules) for part in _used(scope, names)]
+        seen: set[str] = set()
+        used = [part for scope in (value.__globals__, modules) for part in _used(scope, names, seen)]
         return [value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *used]
     if isinstance(value, type):
         attributes = sorted(vars(value).items())
         items = [item for name, item in attributes if isinstance(item, types.FunctionType) or not name.startswith("__")]
-        package = _version(value.__module__) or _standard(value.__module__)
-        return [f"{value.__module__}.{value.__qualname__}", *([package] if package else (*value.__bases__, *items))]
+        return [*value.__bases__, *items]
     return [type(value), _weights(value) or getattr(value, "__dict__", None) or _reduced(value)]
 
 
-def _used(scope: Mapping[str, Any], names: Collection[str], seen: frozenset[str] = frozenset()) -> Iterator[Any]:
+def _used(scope: Mapping[str, Any], names: Collection[str], seen: set[str]) -> Iterator[Any]:
     """Yield the values of these names in a scope, and in the user's own modules among these values."""
     for name in names:
         if name in scope:
             yield (value := scope[name])
-            own = isinstance(value, types.ModuleType) and not (_version(value.__name__) or _standard(value.__name__))
+            own = isinstance(value, types.ModuleType) and not _version(value.__name__)
             if own and value.__name__ not in seen:
-                yield from _used(vars(value), names, seen | {value.__name__})
+                seen.add(value.__name__)
+                yield from _used(vars(value), names, seen)
 
 
 def _reduced(value: Any) -> Any:
@@ -187,14 +232,23 @@ def _names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*code.co_names, *(name for const in inner for name in _names(const)))))
 
 
+@lru_cache
 def _version(module: str | None) -> str:
-    """Return the version of a module's package; "" for the user's own modules."""
-    package = sys.modules.get((module or "").partition(".")[0])
-    return str(getattr(package, "__version__", "") or "")
+    """Return the version of an installed package, "standard" in the standard library; "" for the user's own modules."""
+    root = (module or "").partition(".")[0]
+    if root == "voicelab" or root in sys.stdlib_module_names:
+        return __version__ if root == "voicelab" else "standard"
+    package = sys.modules.get(root)
+    file = str(getattr(package, "__file__", None) or next(iter(getattr(package, "__path__", ())), ""))
+    if {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts):
+        return ""
+    with suppress(PackageNotFoundError):
+        return str(getattr(package, "__version__", "") or version(root))
+    return "installed"
 
 
-def _standard(module: str | None) -> bool:
-    return (module or "").partition(".")[0] in {*sys.stdlib_module_names} - {"__main__"}
+def _sampled(values: Sequence[Any]) -> Sequence[Any]:
+    return values[:: max(1, len(values) // _MAX_SAMPLES)]
 
 
 def _weights(value: Any) -> list[Any]:
