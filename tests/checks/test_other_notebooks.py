@@ -86,6 +86,14 @@ def test_volatile_text(was: str, now: str, changed: str) -> None:
     assert differences([printed(was)], [printed(changed)]) != []
 
 
+@pytest.mark.parametrize(
+    "part", ["+a/b", "a-b c/d ", "<b>x</b> ", "x/y:z ", "1.5 ms 30% ", "\x1b[32m━━━━ ", "(a: 'b') "]
+)
+def test_long_lines_are_compared_in_linear_time(part: str) -> None:
+    line = part * (300_000 // len(part))
+    assert differences([shown(line, f"<p>{line}</p>")], [shown(line, f"<p>{line}</p>")]) == []
+
+
 def test_random_ids_and_pictures_in_pages() -> None:
     page = '<img id="_anim_img{0}"><script>an("{0}", ["data:image/png;base64,{1}"])</script>'
     other = Path(__file__).parents[2] / "voicelab"  # any bytes that are no picture

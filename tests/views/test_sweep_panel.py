@@ -198,9 +198,11 @@ def test_the_estimate_learns_from_takes_that_are_there(panels: Callable[..., Swe
 
 
 def test_run_brings_every_take_and_a_failing_one_says_why(panels: Callable[..., SweepPanel]) -> None:
-    panel = panels(ToneBackend(voices=DECLARED), voice=["ada", "nobody"])
+    again = threading.Event()
+    panel = panels(ToneBackend(lambda _: again.wait(20), voices=DECLARED), voice=["ada", "nobody"])
     run = panel.run()
     assert panel.run() is run
+    again.set()
     assert panel.wait(20)
     assert panel.takes.grid.work.settled(20)
     rows = panel.takes.grid.work.rows

@@ -344,7 +344,7 @@ _ELEMENT_ID: Final = re.compile(
     r"""\bid=\\?["'][^"'\\]*?([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{12,})"""
 )
 # The folder of installed packages, in warnings. It is not a mask, since the linter reports paths of this machine.
-_PACKAGES: Final = re.compile(r"(?:[A-Za-z]:)?[^\s\"'<>:]*[/\\](?:site|dist)-packages[/\\]")
+_PACKAGES: Final = re.compile(r"(?<![^\s\"'<>:])(?:[A-Za-z]:)?[^\s\"'<>:]*[/\\](?:site|dist)-packages[/\\]")
 _MAX_EXCERPT: Final = 100
 
 _Contents = dict[str, Any]

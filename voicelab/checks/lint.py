@@ -177,7 +177,7 @@ _MIN_SECRET_CHARACTERS: Final = 12
 _EMBEDDED: Final = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,[0-9A-Za-z+/=\s]+")
 _TEXT: Final = re.compile(r"^(?:text/.*|application/(?:.*\+)?json|application/javascript|image/svg\+xml)$")
 # The temporary file of a cell, named in warnings; masked in comparisons.
-_CELL_FILE: Final = re.compile(r"[^\s\"'<>]*ipykernel_\d+[/\\]\d+\.py")
+_CELL_FILE: Final = re.compile(r"(?<![^\s\"'<>])[^\s\"'<>]*ipykernel_\d+[/\\]\d+\.py")
 # Home and temporary folders of any user.
 _FOLDERS: Final = (
     r"/(?:home|Users)/[\w.-]+|/root\b|/(?:private/)?(?:tmp|var/folders|var/tmp)/[\w.-]+|[A-Za-z]:\\+Users\\+[\w.-]+"
