@@ -1,7 +1,8 @@
 """Decode untrusted bytes in a sandboxed worker process.
 
-A decoder that crashes, hangs or exhausts memory does not affect the caller; a compromised decoder cannot open files, write
-to folders or read environment variables. On Windows, which has no resource limits, only the process is isolated.
+A decoder that crashes, hangs or exhausts memory does not affect the caller. It has no spare file descriptors and no secret
+environment variables, so that a file cannot make it open another; an attacker's code in it would not be contained. On
+Windows, where no limits are set, only the process is isolated.
 The worker process runs
 
     python -m voicelab.audio.sandbox MODULE:FUNCTION MEMORY CPU_SECONDS

@@ -40,7 +40,7 @@ class WordTime(metaclass=Guided):
 class Words(Shown, tuple[WordTime, ...], metaclass=Guided):  # noqa: SLOT001 (a tuple takes no slots but empty ones)
     """Word timestamps of a clip, in order; a tuple with ``save`` and ``load``.
 
-    ``duration`` is the duration of the clip in seconds, stated in a TextGrid. ``likelihood`` is the log-likelihood of the
+    ``duration`` is the clip's duration in seconds, the end of a TextGrid. ``likelihood`` is the log-likelihood of the
     forced alignment: the median over words of the mean natural logarithm per 10 ms frame, about -1 for spoken and -5 for
     absent words; None if the times have another source. ``source`` names the model that found the times, "" for the backend.
     """

@@ -42,7 +42,7 @@ class FunctionBackend(ModelBackend):
     The function returns (samples, rate), a Clip, the bytes of an audio file or its path, or yields such values as
     blocks of a stream. The arguments are those of ModelBackend. ``at_once`` is 1 by default, because few models are
     thread-safe. The fingerprint is a digest of the code, the closure, the globals that the function uses, samples of the
-    weights, the functions that it uses of your own modules, and the versions of packages.
+    weights, what it uses from your own modules, and the versions of packages.
 
     Raises ArgumentError if the function has no parameter for the text, or if another parameter has no default and is not
     one of those that ModelBackend maps by name.

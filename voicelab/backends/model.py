@@ -1,4 +1,4 @@
-"""Base of backends that call a model by name: a Python function, a command, or a worker process.
+"""Base of backends of models with named parameters: a Python function, a command, or a worker process.
 
 The parameters of the model are mapped by name: ``voice``, ``seed``, ``speed``, ``model``, ``references`` (recordings as
 ReferenceAudio), ``ref_audio`` and ``ref_text`` (path and transcript of one recording), and fields of the interface such as
@@ -92,7 +92,7 @@ def check_at_once(value: Any) -> None:
 
 
 class ModelBackend(VoicelessBackend, ABC):
-    """Base class of backends that call a model by name.
+    """Base class of backends of models with named parameters.
 
     Args:
         name: name of the model, for messages and tables.

@@ -74,7 +74,7 @@ class Speech:
 
     @property
     def codes(self) -> Codes:
-        """Generated codes (frames, codebooks). Raises EngineError: no frame has been generated."""
+        """Generated codes (frames, codebooks). Raises EngineError if no frame has been generated."""
         if not self._codes:
             raise EngineError("no frame has been generated: iterate over audio() first")
         return np.stack(self._codes)

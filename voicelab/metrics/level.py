@@ -87,8 +87,8 @@ def activity(subject: Subject) -> Activity:
     the threshold of N. H. de Jong & T. Wempe, "Praat script to detect syllable nuclei and measure speech rate
     automatically", Behavior Research Methods 41 (2009). In noise, the threshold is raised to 6 dB above the 5th
     percentile, but at most to 10 dB below the 99th. Onset and offset frames must also reach the threshold without
-    smoothing. Intervals of less than 50 ms are discarded as clicks. A pause is a gap of at least 0.25 s between intervals
-    of speech, F. Goldman-Eisler's threshold ("Psycholinguistics", 1968), which excludes articulatory silences.
+    smoothing. Intervals below 50 ms are discarded as clicks, unless all are. A pause is a gap of at least 0.25 s between
+    intervals of speech, F. Goldman-Eisler's threshold ("Psycholinguistics", 1968), which excludes articulatory silences.
 
     Raises Undefined for silence and for clips shorter than a frame.
     """

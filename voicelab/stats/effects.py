@@ -484,7 +484,7 @@ def _add_contrasts(
     """Add the contrasts of an axis for each metric.
 
     ``of`` are the metrics and the axis' name and number. ``by_suffix`` maps the suffix of columns to their contrasts.
-    Returns each metric's verdict in case its effect is not significant.
+    Returns each metric's verdict for an effect that is not significant.
     """
     metrics, axis, number = of
     level, (baseline, *codes) = design.levels[number], np.unique(design.codes[number])

@@ -453,7 +453,7 @@ def _value(call: Call, name: str, capabilities: Capabilities) -> Any:
 def _differences(
     plain: Sequence[Take], turned: Sequence[Take], figures: Mapping[str, Mapping[Hashable, Any]], *, timed: bool
 ) -> list[dict[str, Any]]:
-    """Test a value against the default on every metric that has values."""
+    """Test the takes with a value against those with the default, on every metric that varies."""
     import pandas as pd
     from scipy import stats
 

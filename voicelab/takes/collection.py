@@ -138,7 +138,7 @@ def _recordings(source: Any, root: str | Path | None, report: Report) -> list[Re
         if path.suffix.lower() in {".yaml", ".yml"}:
             return _webmushra(path, root)
         if (path / RUN_FILE).is_file() and not (path / "takes.csv").is_file():
-            raise ArgumentError.of("source", f"{path} is a run folder, whose {RUN_FILE} has the columns: use vl.load")
+            raise ArgumentError.of("source", f"{path} is a run folder: use vl.load, which keeps its columns")
     return recordings_of(source, report)
 
 

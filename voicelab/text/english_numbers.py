@@ -266,7 +266,7 @@ def _letter_range(m: Match) -> str:
 
 
 def _roman_page(m: Match) -> str:
-    """Verbalize numerals in small letters: pages iv-ix, (iii)."""
+    """Verbalize lowercase Roman numerals: pages iv-ix, (iii)."""
     first, to = roman((m["page"] or m["first"] or m["item"]).upper()), roman((m["to"] or "I").upper())
     if first is None or to is None:
         return m.group()

@@ -230,7 +230,7 @@ class VoiceStore(Closeable):
         return data if hashlib.sha256(data).hexdigest() == entry[1] else None
 
     def add_embedding(self, id: str, fingerprint: str, embedding: bytes) -> None:
-        """Store the embedding of a voice for other weights."""
+        """Store a voice's embedding for the weights with this fingerprint."""
         with self._database.writing() as db:
             _insert_embedding(db, id, fingerprint, embedding)
 

@@ -73,7 +73,7 @@ class DecodingThread:
         self._numbers = itertools.count()
 
     def feed(self, block: CodeBlock) -> Samples:
-        """Decode a block; return the samples that it completes. Raises EngineError: the thread is closed."""
+        """Decode a block; return the samples that it completes. Raises EngineError if the thread is closed."""
         return cast("Samples", self.do(block, len(block.codes)))
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class DecodingThread:
         self._pool.shutdown()
 
     def do(self, work: CodeBlock | Callable[[], Any], size: int) -> Any:
-        """Run `work`, which has `size` frames, on the thread. Raises its exception, or EngineError: the thread is closed."""
+        """Run `work` of `size` frames on the thread. Raises its exception, or EngineError if the thread is closed."""
         result = Future[Any]()
         with self._lock:
             heapq.heappush(self._waiting, (size, next(self._numbers), work, result))

@@ -508,7 +508,7 @@ class CodecFile(NamedTuple):
         return cls(codec, files, normed)
 
     def load(self, device: torch.device) -> DualCodec:
-        """Load the codec onto a device, in float32. Raises WeightsError: values cannot be read, or are not finite."""
+        """Load the codec onto a device, in float32. Raises WeightsError if values cannot be read, or are not finite."""
         if device.type == "cuda":
             torch.backends.cudnn.allow_tf32 = _TF32
 

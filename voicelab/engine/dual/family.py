@@ -117,7 +117,7 @@ class DualFamily:
             return speech_ids(config, self._tokenizers[config.model])
 
     def runners(self, model: Model, rows: int) -> Callable[[], DualRunner]:
-        """See engine.family.Family. Raises EngineError: the model does not fit into free memory."""
+        """See engine.family.Family. Raises EngineError if the model does not fit into free memory."""
         model_folder = self._folders[model]
         MemoryPlan.of(model_folder, rows).check(self._device)
         files = model_tensors(model_folder.folder, model_folder.config)  # loaded one by one onto the device

@@ -160,7 +160,7 @@ class TensorFiles:
 
 
 def shards_of(path: Path) -> list[str]:
-    """List the files named by an index; return [] for any other file. Raises WeightsError: the index is invalid."""
+    """List the files named by an index; return [] for any other file. Raises WeightsError if the index is invalid."""
     return sorted(set(read_json(path, _INDEX).weight_map.values())) if path.suffix == ".json" else []
 
 
@@ -217,7 +217,7 @@ def regular(path: Path) -> Path:
 
 
 def read_bytes(path: Path, max_bytes: int) -> bytes:
-    """Read a small file. Raises WeightsError: it cannot be read, or has more than `max_bytes` bytes."""
+    """Read a small file. Raises WeightsError if it cannot be read, or has more than `max_bytes` bytes."""
     with naming(path), regular(path).open("rb") as file:
         data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
@@ -226,7 +226,7 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
 
 
 def read_json(path: Path, parser: TypeAdapter[Parsed]) -> Parsed:
-    """Parse and validate a JSON file. Raises WeightsError: it cannot be read, or is invalid."""
+    """Parse and validate a JSON file. Raises WeightsError if it cannot be read, or is invalid."""
     with naming(path):
         return parser.validate_json(read_bytes(path, _MAX_JSON))
 

@@ -101,7 +101,7 @@ class License:
         return _acceptances().get(self.id)
 
     def accept(self) -> None:
-        """Record in VOICELAB_HOME that the license was accepted today. Raises StoreError: the file cannot be written."""
+        """Record in VOICELAB_HOME that the license was accepted today. Raises StoreError if the file cannot be written."""
         today = datetime.now(UTC).date().isoformat()
         make_folder(_acceptance_file().parent)
         write_atomic(_acceptance_file(), json.dumps(_acceptances() | {self.id: today}).encode())

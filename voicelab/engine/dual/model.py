@@ -151,7 +151,7 @@ def shapes_of(config: DualConfig) -> dict[str, tuple[int, ...]]:
 
 
 def model_file(folder: Path) -> Path:
-    """Find the file of a folder's language model, or its index. Raises WeightsError: it is missing."""
+    """Find the file of a folder's language model, or its index. Raises WeightsError if it is missing."""
     for name in MODEL_FILES:
         if (folder / name).exists():
             return folder / name
@@ -206,7 +206,7 @@ class DualLM:
         self._fast_mask = self.fast.mask(self._passes[0], 2, self.embeddings.dtype)[:1]
 
     def compiled(self, regions: Regions) -> DualLM:
-        """Return a copy with compiled embedding, layers of both transformers, logits, and choices of codes."""
+        """Return a copy with the embedding, both transformers' layers, logits and code sampling compiled."""
         model = copy.copy(self)
         model.slow, model.fast = self.slow.compiled(regions), self.fast.compiled(regions)
         for name in ("embed", "fast_logits", "choose_code", "first"):

@@ -48,7 +48,7 @@ class Tokenizer(Protocol):
         """Convert text to ids."""
 
     def special(self, token: str) -> int:
-        """Return the id of a special token. Raises WeightsError: the tokenizer has no such token."""
+        """Return the id of a special token. Raises WeightsError if the tokenizer has no such token."""
 
 
 class HubTokenizer:

@@ -84,11 +84,11 @@ class Slots:
         self.rows, self.positions = rows, positions
 
     def take(self, slot: int, length: int) -> Tensor:
-        """Copy the values of a slot's first `length` positions: (layers, 2, kv_heads, length, head_width)."""
+        """Copy a slot's first `length` keys and values: (layers, 2, kv_heads, length, head_width)."""
         return torch.stack([layer[:, slot, :, :length] for layer in self.layers])
 
     def put(self, slot: int, cached: Tensor) -> None:
-        """Restore the values that `take` copied, from any device."""
+        """Restore keys and values that `take` copied, from any device."""
         for layer, numbers in zip(self.layers, cached, strict=True):
             layer[:, slot, :, : cached.shape[3]] = numbers
 

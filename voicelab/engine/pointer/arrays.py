@@ -44,7 +44,7 @@ class Weights:
         return Weights(self._tensors, self._prefix + prefix)
 
     def take(self, name: str, *shape: int) -> Floats:
-        """Return a tensor in float32. Raises WeightsError: it is missing, of another shape, or not finite."""
+        """Remove and return a tensor as float32. Raises WeightsError if missing, misshapen or not finite."""
         name = self._prefix + name
         if name not in self._tensors:
             raise WeightsError(f"the tensors do not match the configuration: {name} is missing")
@@ -63,7 +63,7 @@ class Weights:
 
 
 def widened(tensors: Mapping[str, NDArray[Any]], name: str) -> Floats:
-    """Return a stored tensor in float32. Raises WeightsError: a number is not finite, or a scale per row is missing."""
+    """Return a stored tensor as float32. Raises WeightsError if a number is not finite, or a scale per row is missing."""
     tensor, scales = tensors[name], tensors.get(name + ROW_SCALES)
     if not np.isfinite(tensor if scales is None else scales).all():
         raise WeightsError(f"{name} has values that are not finite")
