@@ -90,7 +90,9 @@ def test_python_plays_and_hears_of_it(scratch: Scratch) -> None:
     page.locator(".voicelab-player[data-state=ready]").wait_for(timeout=LONG)
     page.mouse.click(5, 5)  # browsers allow sound after a gesture
     in_kernel(page, "player.play(1.0)")
-    page.wait_for_function("() => +document.querySelector('.voicelab-player').dataset.heard > 0.1", timeout=LONG)
+    # Of 1.8 s; a position is reported every 0.25 s.
+    moved = "({ heard, position, samples }) => heard > 0.1 && position / samples > 1.4 / 1.8"
+    page.wait_for_function(f"() => ({moved})(document.querySelector('.voicelab-player').dataset)", timeout=LONG)
     in_kernel(page, "player.pause()")
     page.wait_for_selector(".voicelab-player[data-state=ready]", timeout=LONG)
     in_kernel(page, "player.seek(1.5); player.play()")

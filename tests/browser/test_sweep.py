@@ -346,7 +346,7 @@ def test_facets_have_a_cell_for_each_combination_coloured_by_its_mean(scratch: S
     figures = page.locator(".voicelab-facet-figure")
     assert figures.all_inner_texts() == ["0.60 ± 0.00 s"] * 2 + ["1.30 ± 0.00 s"] * 2
     assert "Duration mean ± sd 0.60" in page.locator(".voicelab-legend").inner_text()
-    assert "waveforms span 1.30 s" in page.locator(".voicelab-legend").inner_text()
+    assert "waveforms span 1.30\xa0s" in page.locator(".voicelab-legend").inner_text()
     assert min(page.evaluate(CONTRASTS)) >= 4.5
     # The shorter one's picture ends where it ends on the common scale.
     ends = page.evaluate(
@@ -445,7 +445,7 @@ def test_a_cell_that_cannot_differ_says_so_and_nothing_is_coloured_over_nothing(
     assert figures.all_inner_texts() == ["0.60 s", "identical"] * 2
     twin = "identical samples to temperature 0, latency low: 0.60 s"
     assert figures.nth(1).get_attribute("title") == twin
-    assert "Duration the same in every cell: 0.60 s" in page.locator(".voicelab-legend").inner_text()
+    assert "Duration the same in every cell: 0.60\xa0s" in page.locator(".voicelab-legend").inner_text()
     assert page.locator(".voicelab-facet").evaluate_all("(all) => all.map((one) => one.style.background)") == [""] * 4
 
 
