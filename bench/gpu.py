@@ -443,7 +443,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def about(plan: Plan) -> dict[str, Any]:
-    """Describe the machine, with what triton needs to compile."""
+    """Describe the machine, and whether triton and its requirements (a C compiler, Python.h) are installed."""
     return {
         "device": torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else plan.device.type,
         "cuda": torch.version.cuda,

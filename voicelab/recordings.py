@@ -286,8 +286,8 @@ def intervals_of(path: Path, intervals: Sequence[tuple[float, float | None, str]
     takes = []
     for start, end, text in intervals:
         if start or end is not None:
-            last = recording.duration if end is None else end
-            if not 0.0 <= start < last <= recording.duration + _ROUNDING_S:
+            stop = recording.duration if end is None else end
+            if not 0.0 <= start < stop <= recording.duration + _ROUNDING_S:
                 until = "the end" if end is None else f"{end} s"
                 raise AudioError(
                     f"{path_text(path)}: {start} s to {until} must be an interval of its {recording.duration:.2f} s"

@@ -489,6 +489,9 @@ def test_the_fingerprint_follows_what_the_function_uses() -> None:
         return lambda text: outermost()
 
     changed += [through(value) for value in (1, 2)]
+    # A pronunciation dictionary with one edited word.
+    lexicon = {str(n): [n] for n in range(10_000)}
+    changed += [reads(lexicon), reads(lexicon | {"7001": [0]})]
     for kind in (partial, staticmethod, classmethod, property):
         for get in (lambda *_: 1, lambda *_: 2):
             changed.append(reads(type("C", (type("Base", (), {"get": kind(get)}),), {})))

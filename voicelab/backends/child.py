@@ -184,13 +184,13 @@ def _message(value: typing.Any) -> dict[str, object]:
     }
 
 
-def _own_files() -> list[str]:
+def _module_files() -> list[str]:
     """Return the files of the imported modules that belong neither to Python nor to an installed package."""
     modules = ((name, getattr(module, "__dict__", {})) for name, module in list(sys.modules.items()))  # may be lazy
     files = (attributes.get("__file__") for name, attributes in modules if name != "__main__")
     python = str(Path(os.__file__).parent)
-    own = {file for file in files if isinstance(file, str) and not file.startswith(python) and "-packages" not in file}
-    return sorted(own)
+    paths = {file for file in files if isinstance(file, str) and not file.startswith(python)}
+    return sorted(path for path in paths if "-packages" not in path)
 
 
 def main(script: str) -> None:
@@ -218,7 +218,7 @@ def main(script: str) -> None:
     )
     versions = {name: version for name, version in packages if isinstance(version, str) and "." not in name}
     versions["python"] = sys.version.split()[0]
-    send(parameters=parameters(module.tts), versions=versions, files=_own_files())
+    send(parameters=parameters(module.tts), versions=versions, files=_module_files())
     kinds = conversions(module.tts)
     for line in requests:
         request = json.loads(line)

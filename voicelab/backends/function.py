@@ -9,7 +9,7 @@ import sys
 import threading
 import types
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -29,7 +29,8 @@ from voicelab.errors import ArgumentError
 
 _DEPTH: Final = 6
 _MAX_SAMPLES: Final = 4096
-"""Number of evenly spaced values sampled from each weight tensor or large container for a fingerprint."""
+"""Maximum number of evenly spaced values sampled from each weight tensor for a fingerprint."""
+_PLAIN: Final = (bool, int, float, complex, str, PurePath)
 # Types whose objects change whenever they are used.
 _RUNTIME: Final = re.compile(
     r"(logging|loguru|random|threading|_thread|_?queue|concurrent|asyncio|multiprocessing|numpy\.random)\."
@@ -119,8 +120,7 @@ def _factory(function: bytes, options: tuple[tuple[str, Any], ...], fingerprint:
 def fingerprint_of(function: object) -> str:
     """Compute a fingerprint of a function from its code, defaults, closure, used globals, and the versions of packages.
 
-    Tensors of models and containers of many values are sampled. The state of random generators, loggers and threads is
-    not included.
+    Tensors of models are sampled. The state of random generators, loggers and threads is not included.
     """
     return _Digests().fingerprint(function)
 
@@ -137,14 +137,14 @@ class _Digests:
     def fingerprint(self, function: object) -> str:
         digests = [("", self._of(function, _DEPTH))]
         for name, code in self._code:  # grows in this loop
-            digests.append((name, _sha(name, *(self._of(part, _DEPTH) for part in _parts(code)))))
+            digests.append((name, _sha(name, *(self._of(item, _DEPTH) for item in _components(code)))))
         return _sha(*(digest for _, digest in sorted(digests))).hex()[:16]
 
     def _of(self, value: Any, depth: int) -> bytes:
         """Return the digest of a value with ``depth`` levels of nested values; code is named and added to the list."""
+        if value is None or isinstance(value, _PLAIN):
+            return f"{type(value).__qualname__} {value!r}".encode()
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        if value is None or isinstance(value, bool | int | float | complex | str | PurePath):
-            return _sha(kind, repr(value))
         if isinstance(value, bytes):
             return _sha(kind, value)
         if isinstance(value, types.ModuleType):
@@ -154,9 +154,9 @@ class _Digests:
         if not depth or _RUNTIME.match(kind):
             return _sha(kind)
         if (id(value), depth) not in self._known:
-            parts = [self._of(part, depth - 1) for part in _parts(value)]
-            parts = sorted(parts) if isinstance(value, set | frozenset) else parts
-            self._known[id(value), depth] = value, _sha(kind, *parts)
+            digests = [self._of(item, depth - 1) for item in _components(value)]
+            digests = sorted(digests) if isinstance(value, set | frozenset) else digests
+            self._known[id(value), depth] = value, _sha(kind, *digests)
         return self._known[id(value), depth][1]
 
     def _name(self, code: Any) -> str:
@@ -171,23 +171,21 @@ class _Digests:
         return self._names[id(code)]
 
 
-def _sha(*parts: str | bytes) -> bytes:
+def _sha(*items: str | bytes) -> bytes:
     sha = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+    for item in items:
+        data = item.encode("utf-8", "surrogatepass") if isinstance(item, str) else item
         sha.update(b"%d:" % len(data))
         sha.update(data)
     return sha.digest()
 
 
-def _parts(value: Any) -> Iterable[Any]:
+def _components(value: Any) -> Iterable[Any]:
     """Return the components of a value that may affect its behavior, such as items, code or attributes."""
     if isinstance(value, Mapping):
-        return [len(value), *chain.from_iterable(_sampled([*value.items()]))]
-    if isinstance(value, set | frozenset):
+        return chain.from_iterable(value.items())
+    if isinstance(value, list | tuple | set | frozenset):
         return value
-    if isinstance(value, list | tuple):
-        return [len(value), *_sampled(value)]
     if isinstance(value, np.ndarray) and value.dtype.kind != "O":
         return [str(value.dtype), value.shape, value.tobytes()]
     if isinstance(value, types.CodeType):
@@ -199,7 +197,7 @@ def _parts(value: Any) -> Iterable[Any]:
         names = _names(value.__code__)
         modules = {name: sys.modules[name] for name in names if name in sys.modules}  # imported in the function
         seen: set[str] = set()
-        used = [part for scope in (value.__globals__, modules) for part in _used(scope, names, seen)]
+        used = [item for scope in (value.__globals__, modules) for item in _used(scope, names, seen)]
         return [value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *used]
     if isinstance(value, type):
         attributes = sorted(vars(value).items())
@@ -213,8 +211,8 @@ def _used(scope: Mapping[str, Any], names: Collection[str], seen: set[str]) -> I
     for name in names:
         if name in scope:
             yield (value := scope[name])
-            own = isinstance(value, types.ModuleType) and not _version(value.__name__)
-            if own and value.__name__ not in seen:
+            is_users = isinstance(value, types.ModuleType) and not _version(value.__name__)
+            if is_users and value.__name__ not in seen:
                 seen.add(value.__name__)
                 yield from _used(vars(value), names, seen)
 
@@ -245,10 +243,6 @@ def _version(module: str | None) -> str:
     with suppress(PackageNotFoundError):
         return str(getattr(package, "__version__", "") or version(root))
     return "installed"
-
-
-def _sampled(values: Sequence[Any]) -> Sequence[Any]:
-    return values[:: max(1, len(values) // _MAX_SAMPLES)]
 
 
 def _weights(value: Any) -> list[Any]:

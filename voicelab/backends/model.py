@@ -105,7 +105,7 @@ class ModelBackend(VoicelessBackend, ABC):
         at_once: maximum number of concurrent calls.
 
     Raises:
-        ArgumentError: a parameter has no default and is not mapped by name, or voices are given and there is no parameter
+        ArgumentError: a parameter has no default and is not mapped by name, or voices are given without a parameter
             ``voice``.
     """
 

@@ -269,7 +269,9 @@ class ReplayBackend:
     def _voice(self, call: VoiceCall, fields: Mapping[str, Any], name: str) -> VoiceModel:
         record = self._next(_voice_key(call, fields))
         if record is None:
-            raise StoreError(f"{self.run.folder} has no recording of {call}() for {name!r} with the same fields")
+            raise StoreError(
+                f"{self.run.folder} must contain a recording of {call}() for {name!r} with the same fields, got none"
+            )
         if record["failure"] is not None:
             raise Failure.of_record(record["failure"]).error()
         return VoiceModel.from_wire(record["voice"])

@@ -69,7 +69,7 @@ class Design:
     def crossed(self, first: int, second: int) -> Design | None:
         """Return the design with two axes combined into one, which becomes the first and has pairs of codes as levels.
 
-        The result is None if a combination of levels has no takes.
+        Return None if a combination of levels has no takes.
         """
         pairs, codes = np.unique(self.codes[[first, second]], axis=1, return_inverse=True)
         if pairs.shape[1] < np.prod([np.unique(axis).size for axis in pairs]):

@@ -102,8 +102,8 @@ class KnobFinding:
     """Result for a field or parameter.
 
     ``values`` are the two compared values, and ``takes`` is the total number of takes of both. ``changed`` is the
-    proportion of takes whose samples differ between the values. If seeds are not exact, it is None unless samples differ
-    and all repeats are identical. ``metric`` is the metric with the strongest difference, and ``effect`` is
+    proportion of takes whose samples differ between the values. If seeds are not exact, it is defined only if samples
+    differ and all repeats are identical. ``metric`` is the metric with the strongest difference, and ``effect`` is
     that difference. ``p`` is corrected over all tests (Holm), and NaN if there is no variance. ``smallest`` is the
     smallest difference in that metric that is detected with a power of 80 %.
     """

@@ -54,8 +54,8 @@ def _check_earlier(folder: Path, files: Collection[str], records: Sequence[Mappi
 
     table = folder / ("takes.csv" if "takes.csv" in files else "metadata.csv")
     if not table.is_file():
-        if others := [file for file in files if (folder / file).exists()]:
-            message = f"got {some(others, _MAX_LISTED)} without {table.name}; export to a new folder"
+        if existing := [file for file in files if (folder / file).exists()]:
+            message = f"got {some(existing, _MAX_LISTED)} without {table.name}; export to a new folder"
             raise StoreError(f"{folder} must be new or contain an earlier export of the same takes, {message}")
         return
     earlier = read_table(table) if table.name == "metadata.csv" else restore_texts(read_table(table))
@@ -158,7 +158,7 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
         message = f"must be one or more for layout {layout!r}, got none ({len(rows)} failed)"
         raise ArgumentError.of("takes", message)
     tables = _tables(layout, records)
-    first = next(name for name in (*tables, "takes.csv") if "/" not in name)
+    table = next(name for name in (*tables, "takes.csv") if "/" not in name)
     if layout != "audiofolder":  # the other layouts cannot store items, systems and further columns
         frame = pd.DataFrame(records).rename(columns={"file_name": "file"})
         tables = {"takes.csv": csv_bytes(frame).decode(), **tables}
@@ -174,7 +174,7 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     tables |= {_CARD: _card(layout, records, seconds, rates), _SUMS: sums}
     for name, lines in tables.items():
         write_atomic(folder / name, lines.encode(), sync=False)
-    return folder / first
+    return folder / table
 
 
 def _flac(clip: Clip) -> bytes:

@@ -234,7 +234,7 @@ def mandarin(text: str, unread: list[str] | None = None) -> str:
 
     An emoticon alone is prepared as for ``normalize=false``. Symbols that are not read are appended to `unread`.
     """
-    read_english, given = partial(english, unread=unread), text
+    read_english, original = partial(english, unread=unread), text
     text = LAYOUT.apply(LINES.apply(text))
     if not _is_english(text):
         text = _ASCII.sub(
@@ -243,7 +243,7 @@ def mandarin(text: str, unread: list[str] | None = None) -> str:
     text = _FOREIGN.sub(partial(_latin, read_english), RULES.apply(_foreign(text, read_english)))
     if unread is not None:
         unread += UNREAD.findall(text)
-    return _tidy(text) or mandarin_plain(given)
+    return _tidy(text) or mandarin_plain(original)
 
 
 def mandarin_plain(text: str) -> str:

@@ -394,10 +394,10 @@ class SweepPanel(SavedOutput, Panel):
         sweep = self.sweep
         if sweep is None:
             return None
-        shown = threading.Event()
+        is_ready = threading.Event()
 
         def put(outcome: Outcome) -> None:
-            shown.wait()
+            is_ready.wait()
             self.takes.grid.work.put([self.takes.card(sweep.grid.position(outcome.job), self.row_of(outcome))])
 
         self.show_error(None)
@@ -410,7 +410,7 @@ class SweepPanel(SavedOutput, Panel):
             self.takes.show_result(self.table_of(sweep))
             self.takes.grid.work.mark(self.takes.grid.work.rows, "waiting")
         finally:
-            shown.set()
+            is_ready.set()
         self.takes.live = lambda: self.table_of(sweep, run)
         self.design.set_title(0, f"Design: {sweep!r}")
         self.design.selected_index = None

@@ -209,7 +209,7 @@ class TakeRows:
             self._counts = None
 
     def finish(self) -> None:
-        """Measure the remaining cards in the calling thread, from the last to the first, as the other thread goes on."""
+        """Measure the remaining cards from the last to the first, while the panel's thread measures from the first."""
         for key in reversed(tuple(self._rows)):
             while (row := self._rows.get(key)) is not None and self._audible(row) and not row.figures:
                 self._prepare(row)

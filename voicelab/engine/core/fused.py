@@ -200,10 +200,10 @@ def _file_name(function: Callable[..., Any], args: tuple[Any, ...], options: Map
 
 
 def _described(value: Any) -> Any:
-    """Describe an argument: a tensor by its type, device and last axis, whether it has several rows; others by parts."""
+    """Describe an argument: a tensor by its type, device and last axis, whether it has several rows; others by attributes."""
     if isinstance(value, Tensor):
         return value.dtype, value.device, len(value) > 1, value.shape[-1]
-    return type(value), [_described(part) for part in vars(value).values()] if hasattr(value, "__dict__") else value
+    return type(value), [_described(item) for item in vars(value).values()] if hasattr(value, "__dict__") else value
 
 
 def _with_copied_code(function: Callable[..., _Output]) -> Callable[..., _Output]:

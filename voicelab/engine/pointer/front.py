@@ -45,7 +45,7 @@ class FrontEnd:
 
     @COMPUTING
     def read(self, text: str) -> Phonemes:
-        """Convert a segment to phones, of which there are none if it has no word.
+        """Convert a segment to phones; a segment without words has no phones.
 
         A Chinese character is a word, including the r of its erhua. As in the training data, the segment and each sentence
         in it begin with a silence phone and end with a pause phone.
