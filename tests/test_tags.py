@@ -78,6 +78,8 @@ def test_pause_durations() -> None:
         ("un[angry]believable", "unbelievable", "[angry] is inside a word"),
         ("un[pause]believable", "un believable", "[pause] is inside a word"),
         ("see [1]", "see [1]", "[1] is not a tag of s2-pro: it stays in the text"),
+        ('a <break time="20s"/> b', "a b", '<break time="20s"/> is limited to 10 s'),
+        ('a <break time="-1s"/> b', "a b", '<break time="-1s"/> has no time such as 500ms, and lasts 0.6 s'),
         ("<|voice|> x", "<|voice|> x", "<|voice|> is not a tag of s2-pro: it stays in the text"),
         (
             "a <|phoneme_start|>EH1",

@@ -138,7 +138,14 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
     spoken_text = _join(spoken_text, text[end:], over_tag)
     if over_tag and end == len(text):
         spoken_text = spoken_text.rstrip(" \t")
-    notes = _noted(inside, "is inside a word")
+    breaks = {tag.text: _break_s(tag.text) for tag in tags if tag.name == "break" and re.search(r"\btime\b", tag.text)}
+    long = [text for text, seconds in breaks.items() if seconds and seconds > _MAX_PAUSE_S]
+    untimed = [text for text, seconds in breaks.items() if seconds is None]
+    notes = (
+        *_noted(inside, "is inside a word"),
+        *_noted(long, f"is limited to {_MAX_PAUSE_S:g} s"),
+        *_noted(untimed, f"has no time such as 500ms, and lasts {PAUSE_S['pause']:g} s"),
+    )
     return TaggedText(text, spoken_text, tuple(tags), (*notes, *_stay(rest + text[end:], model)))
 
 
@@ -190,6 +197,12 @@ def _join(left_text: str, right_text: str, over_tag: bool) -> str:
     return left_text + right_text
 
 
+def _break_s(text: str) -> float | None:
+    """Return the duration in seconds of a ``<break>``; None if it has no valid time."""
+    time = _SECONDS.search(text)
+    return float(time[1]) * (0.001 if time[2] == "ms" else 1.0) if time else None
+
+
 def _tag(match: re.Match[str], at: int) -> Tag:
     start, end = match.span()
     for span, word in (("span", ""), ("ph", match["phword"]), ("slashed", match["word"])):
@@ -198,9 +211,9 @@ def _tag(match: re.Match[str], at: int) -> Tag:
     if match["speaker"]:
         return Tag(match[0], "speaker", match["speaker"][10:-2], start, end, at)
     if match["break"] is not None:
-        time = _SECONDS.search(match["break"])
-        seconds = float(time[1]) * (0.001 if time[2] == "ms" else 1.0) if time else PAUSE_S["pause"]
-        return Tag(match[0], "pause", "break", start, end, at, min(_MAX_PAUSE_S, seconds))
+        seconds = _break_s(match[0])
+        seconds = PAUSE_S["pause"] if seconds is None else min(_MAX_PAUSE_S, seconds)
+        return Tag(match[0], "pause", "break", start, end, at, seconds)
     if match["name"] is None:
         return Tag(match[0], "style", match["pair"], start, end, at)
     name = match["name"].strip()

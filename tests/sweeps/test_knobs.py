@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import voicelab as vl
 from tests.tones import ToneBackend
 from voicelab.backend import Backend
 from voicelab.call import Call, Knob
@@ -65,6 +67,12 @@ def test_without_seeds_the_statistics_decide_and_say_what_they_could_have_seen()
     assert found["dead"].verdict == "no effect found", "which is no proof that it is declared wrongly"
     assert found["dead"].changed is None
     assert found.honest
+
+
+def test_a_model_whose_audio_is_the_same_for_all_texts() -> None:
+    tone = np.sin(np.arange(2_400) / 10)
+    found = vl.connect(lambda text, gain=0.3: (gain * tone, 24_000)).check_knobs("gain")
+    assert (found["gain"].verdict, found["gain"].changed) == ("acts", 1.0)
 
 
 @pytest.mark.parametrize(("hears", "verdict"), [(False, "ignored"), (True, "contradicts")])

@@ -40,6 +40,7 @@ def folder(tmp_path: Path) -> Path:
         (lambda systems, path: systems.listening_test("AB", jbos=2), "question, seed, lufs, checks"),
         (lambda systems, path: systems.compare("x").listening_test("AB", jbos=2), "question, seed, lufs, checks"),
         (lambda systems, path: systems.panel(jbos=2), "metrics"),
+        (lambda systems, path: vl.collect(path, jbos=2), "metrics, keys"),
     ],
 )
 def test_an_unknown_option_is_refused_at_the_call(

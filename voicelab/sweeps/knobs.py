@@ -430,7 +430,7 @@ def _weakness(test: Mapping[str, Any]) -> tuple[float, float, float]:
 
 def _repeatable(takes: Sequence[Take]) -> bool:
     """Return whether all takes of a text are identical."""
-    return len({take.digest for take in takes}) == len({take.request.text for take in takes})
+    return len({(take.request.text, take.digest) for take in takes}) == len({take.request.text for take in takes})
 
 
 def _other_rate(plain: Sequence[Take], turned: Sequence[Take]) -> str:

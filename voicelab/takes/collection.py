@@ -110,7 +110,7 @@ def collect(
         ArgumentError: two recordings have the same keys, an item has two texts, or no item is complete.
         MissingExtra: a metric or the reader of Excel files is not installed.
     """
-    check_options(options, ("jobs", "tools"))
+    check_options(options, "metrics keys root transcribe missing on_error progress jobs tools".split())
     metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     check_measuring(metrics, **options)
     one_of(missing, "missing", ("leave out", "refuse"))

@@ -143,7 +143,7 @@ class Comparison(Shown):
 
     def listening_test(self, kind: Kind = "AB", *, name: str = "Listening test", **options: Any) -> ListeningTest:
         """Create a blind test of these clips, with one item. ``options`` are those of ListeningTest."""
-        check_options(options, TEST_OPTIONS)
+        check_options(options, ("kind", "name", *TEST_OPTIONS))
         return ListeningTest(name, kind, {"clips": dict(self.clips)}, **options)
 
 

@@ -245,7 +245,7 @@ class TakeTable(Shown, metaclass=Guided):
         """
         import pandas as pd
 
-        check_options(options, MEASURE_OPTIONS)
+        check_options(options, (*MEASURE_OPTIONS, "also"))
         listed = [entry for item in metrics for entry in (item if isinstance(item, list) else [item])] or self.metrics
         rows = [row for row in self.rows if row.state != "waiting"]
         records = [row.record() for row in rows]
@@ -393,7 +393,7 @@ class TakeTable(Shown, metaclass=Guided):
 
         Raises ArgumentError for an unknown column or reference, or if no pair is complete.
         """
-        check_options(options, TEST_OPTIONS)
+        check_options(options, ("kind", "name", *TEST_OPTIONS))
         column = self._compared(over)
         pairs = self.paired(column.name)
         levels = [label for label in column.labels if any(label in pair for pair in pairs.values())]

@@ -172,7 +172,7 @@ function actions(state, look) {
       const words = state.model.get("words");
       const now = transport.position / samples.rate;
       const here = words.findLastIndex(([, start]) => start <= now + 0.01);
-      const there = words[Math.max(0, Math.min(here + step, words.length - 1))];
+      const there = words[here + step] ?? (step < 0 ? words[here] : null);
       if (there) transport.seek(there[1] * samples.rate);
     }),
     /** Mark the loop as a region, labeled with the first free number. */
