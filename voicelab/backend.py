@@ -35,7 +35,7 @@ _FORMATS_WITH_RATE: Final = frozenset({"wav", "mp3"})
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """Results available only after all audio has arrived: word times, notes and speaker similarity, as in ``Take``."""
+    """Word times, notes and speaker similarity, as in ``Take``; available only after all audio has arrived."""
 
     words: tuple[WordTime, ...] = ()
     notes: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Backend(Protocol):
         """Capabilities of this backend."""
 
     def synthesize(self, call: Call) -> SpeechStream:
-        """Start synthesis and return the stream of audio, which also raises later errors.
+        """Start synthesis and return the stream of audio; reading the stream raises later errors.
 
         Raises RequestInvalid, ServiceError or EngineError.
         """
@@ -121,7 +121,7 @@ class VoicelessBackend(Closeable):
         return self._capabilities
 
     def checked(self, call: Call) -> Call:
-        """Validate a call like ``check_call``, and its length. Raises RequestInvalid, and EngineError after ``close()``."""
+        """Validate a call and the length of its text. Raises RequestInvalid, and EngineError after ``close()``."""
         if self._closed:
             raise EngineError(f"the backend {self._capabilities.name!r} is closed")
         call = check_call(call, self._capabilities)
@@ -145,7 +145,7 @@ class VoicelessBackend(Closeable):
 
 
 class StreamBase(Generic[_Chunks]):
-    """Base of the synchronous and the asynchronous stream: call, arrival times, summary."""
+    """Base of the synchronous and the asynchronous stream, with call, arrival times and summary."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class StreamBase(Generic[_Chunks]):
 
     @property
     def arrivals(self) -> tuple[tuple[float, int], ...]:
-        """(seconds since the call, size in bytes) of every chunk so far."""
+        """Arrivals of all chunks so far: (seconds since the call, size in bytes)."""
         return tuple(self._arrivals)
 
     @property
@@ -296,8 +296,7 @@ class SpeechStream(Closeable, StreamBase[Iterator[bytes]]):
         backend: capabilities of the backend.
         seed: seed drawn by the backend; defaults to the seed of the call.
         on_close: called exactly once when the stream ends or is closed, to cancel or release the work.
-        notes: callback that returns the notes so far, for example for a response header; ``summary`` includes them
-            again.
+        notes: callback that returns the notes so far, for example for a response header; ``summary`` repeats them.
         summary: callback that returns words and notes; called once, after the last chunk.
         started: ``time.perf_counter()`` at the call; defaults to the time of construction.
 
@@ -386,8 +385,8 @@ class SpeechStream(Closeable, StreamBase[Iterator[bytes]]):
     def take(self, repeat: int = 0) -> Take:
         """Wait for all audio and return the take with its call, timing, words and notes.
 
-        ``repeat`` is the index among the takes of a call. Raises AudioError if the stream was already read, Cancelled if it
-        was closed, and the errors of the backend.
+        ``repeat`` is the index of the take among the takes of its call. Raises AudioError if the stream was already read,
+        Cancelled if it was closed, and the errors of the backend.
         """
         self._check_unread()
         with self:

@@ -42,7 +42,7 @@ _WORDS_OF_ONE_LETTER = re.compile(r"[ai](?: [ai])*", re.IGNORECASE)
 
 
 def split_words(text: str) -> list[str]:
-    """Split a text into words in lower case without punctuation, as written.
+    """Split a text into lowercase words without punctuation; numbers and abbreviations are not spelled out.
 
     Applies Unicode NFKC and case folding, and removes diacritics ("café" becomes "cafe", since recognizers write either; tone
     errors in Vietnamese are therefore not counted) and apostrophes inside words ("don't" becomes "dont"). All characters
@@ -57,12 +57,12 @@ def split_words(text: str) -> list[str]:
 
 
 def has_digits(words: list[str]) -> bool:
-    """Return whether a word has a digit of any script."""
+    """Return whether any of the words contains a digit, of any script."""
     return any(unicodedata.category(char)[0] == "N" for word in words for char in word)
 
 
 def language_of(text: str) -> str:
-    """Choose the rules for a text: "zh" if it has a Chinese character, "en" if all letters are ASCII, else ""."""
+    """Return the language whose rules apply: "zh" if there is a Chinese character, "en" if all letters are ASCII, else ""."""
     text = unicodedata.normalize("NFKC", text)
     if HAN.search(text):
         return "zh"
@@ -70,7 +70,7 @@ def language_of(text: str) -> str:
 
 
 def spelled(text: str, language: str) -> str:
-    """Spell out numbers, currency, times and abbreviations, if ``language`` has rules."""
+    """Spell out numbers, currency, times and abbreviations; texts in languages without rules are returned unchanged."""
     if language == "zh":
         return normalize(simplified(unicodedata.normalize("NFKC", text)), ("zh",)).text
     # The front end spells the letter A as "ay".

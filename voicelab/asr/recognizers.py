@@ -100,7 +100,7 @@ class WhisperRecognizer:
     """
 
     def __init__(self, model: str = DEFAULT_WHISPER, *, fetch: bool = False) -> None:
-        """Load the weights. Raises ImportError if faster-whisper is missing, and its errors for missing weights."""
+        """Load the weights. Raises ImportError if faster-whisper is missing, and its own errors for missing weights."""
         from faster_whisper import WhisperModel
         from faster_whisper.utils import _MODELS
 
@@ -137,7 +137,7 @@ class ParaformerRecognizer:
     """Paraformer-large by funasr-onnx: Mandarin, as in the evaluation of Seed-TTS. Its library fetches the weights.
 
     Z. Gao et al., "Paraformer: Fast and accurate parallel transformer for non-autoregressive end-to-end speech recognition",
-    Interspeech (2022). Raises ImportError without ``funasr-onnx``, and its RuntimeError if the weights cannot be fetched.
+    Interspeech (2022). Raises ImportError without ``funasr-onnx``, and RuntimeError if the weights cannot be fetched.
     """
 
     name: Final = "paraformer"
@@ -161,9 +161,9 @@ class ParaformerRecognizer:
 
 
 def recognizer_by_name(name: str, *, fetch: bool = True) -> Recognizer:
-    """Load a recognizer by a value of ``VOICELAB_RECOGNIZER``; ``fetch`` permits Whisper to fetch weights.
+    """Load the recognizer with a name as in ``VOICELAB_RECOGNIZER``; ``fetch`` permits Whisper to fetch weights.
 
-    Raises ArgumentError for an unknown name and unavailable weights, MissingExtra for a package that is not installed.
+    Raises ArgumentError for an unknown name or unavailable weights, MissingExtra for a package that is not installed.
     """
     kind, _, model = name.partition(":")
     if kind not in _NAMES or (model and kind != _WHISPER):
@@ -265,7 +265,7 @@ def transcribing_recognizer() -> Recognizer | None:
 
 
 def pocketsphinx_decoder(**options: Any) -> Any:
-    """Load a decoder after verifying its model's checksum. Raises ImportError, WeightsError."""
+    """Load a decoder after verifying its model's checksum. Raises ImportError, or WeightsError if it differs."""
     from pocketsphinx import Decoder, get_model_path
 
     model = Path(get_model_path()) / "en-us"

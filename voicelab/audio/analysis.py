@@ -146,7 +146,7 @@ def f0(
 
 
 def stable_f0(contour: Contour) -> Contour:
-    """Return an F0 contour with NaN for short runs between jumps, such as octave errors of single frames."""
+    """Set short runs between jumps of an F0 contour, such as octave errors of single frames, to NaN."""
     values, times = contour.values, contour.times
     with np.errstate(invalid="ignore"):
         step = np.abs(np.log(values[1:] / values[:-1])) <= np.log(_JUMP)  # False next to an unvoiced frame
@@ -222,7 +222,7 @@ def _difference(frames: _Floats, max_lag: int) -> _Floats:
 
 
 def _lags(dips: _Floats) -> _Floats:
-    """Estimate the period of every frame as a lag: the first dip below the threshold, else the minimum, interpolated."""
+    """Estimate the period of every frame as a lag: the first dip below the threshold or else the minimum, interpolated."""
     trough = _troughs(dips) & (dips < _YIN_THRESHOLD)
     lag = np.where(trough.any(axis=1), trough.argmax(axis=1), dips.argmin(axis=1))
     return cast("_Floats", lag + _shifts(dips)[np.arange(len(dips)), lag])
@@ -237,7 +237,7 @@ def _troughs(dips: _Floats) -> npt.NDArray[np.bool_]:
 
 
 def _shifts(dips: _Floats) -> _Floats:
-    """Return the offset of the minimum of a parabola from each lag; 0 if it is not between the neighboring lags."""
+    """Return the offset from each lag to its parabola's minimum; 0 if this is not between the neighboring lags."""
     shifts = np.zeros(dips.shape)
     curve, slope = dips[:, 2:] + dips[:, :-2] - 2.0 * dips[:, 1:-1], (dips[:, 2:] - dips[:, :-2]) / 2.0
     np.divide(-slope, curve, out=shifts[:, 1:-1], where=np.abs(slope) < np.abs(curve))

@@ -109,8 +109,8 @@ def wav_head(data: bytes) -> tuple[int, int | None, bytes]:
 class _Wav:
     """Decoder of WAV streams with 16-bit samples; the length of a stream may be unknown.
 
-    A data size of 0 also means unknown, since streaming servers write it (FFmpeg does the same), unless the RIFF
-    size shows that other chunks follow; such a file contains no samples.
+    A data size of 0 also means an unknown length, since streaming servers write it (FFmpeg reads it likewise), unless the
+    RIFF size shows that other chunks follow: such a file contains no samples.
     """
 
     def __init__(self) -> None:
@@ -278,8 +278,8 @@ class OggPage:
 class OggReader:
     """Parse bytes into Ogg pages (RFC 3533) of one stream. Raises AudioError if checksums or page numbers show damage.
 
-    Pages are parsed here because PyAV has no push interface and reports no error for flipped bytes and truncated files:
-    it detects 0 of 300 damaged files, this class all 300 (bench/readers.py).
+    PyAV is not used, because it cannot parse bytes as they arrive and reports no error for damaged and truncated files: it
+    detects 0 of 300 damaged files, this class all 300 (bench/readers.py).
     """
 
     def __init__(self) -> None:

@@ -42,11 +42,12 @@ def warping_path(x: _Floats, y: _Floats) -> _Indices:
 
 
 def voiced_track(probabilities: _Floats, width: int, switch: float) -> _Indices:
-    """Find the most probable pitch track by Viterbi's algorithm, with voicing.
+    """Find the most probable pitch track, including voicing, by Viterbi's algorithm.
 
     Args:
-        probabilities: (frames, bins) of each pitch; the rest up to 1 is the probability that the frame is unvoiced.
-        width: odd number of bins that can be reached from a bin, with probabilities that decrease linearly.
+        probabilities: (frames, bins) probabilities of pitches; 1 minus their sum is the probability that a frame is
+            unvoiced.
+        width: odd number of bins that a transition can reach; their probabilities decrease linearly with the distance.
         switch: probability that voicing changes from one frame to the next.
 
     Returns:

@@ -81,7 +81,7 @@ class Limiter:
         )
 
     def _run(self, blocks: int) -> Samples:
-        """Apply the gain to the first ``blocks`` pending blocks and return them."""
+        """Apply the gain to the first ``blocks`` pending blocks and return their samples."""
         if blocks <= 0:
             return NO_SAMPLES
         gains = [self._max_gain(0) if self._gain is None else self._gain]

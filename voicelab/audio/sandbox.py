@@ -1,9 +1,8 @@
 """Decode untrusted bytes in a sandboxed worker process.
 
-A decoder that crashes, hangs or exhausts memory does not affect the caller. It has no spare file descriptors and no secret
-environment variables, so that a file cannot make it open another; an attacker's code in it would not be contained. On
-Windows, where no limits are set, only the process is isolated.
-The worker process runs
+A decoder that crashes, hangs or exhausts memory does not affect the caller. Its process cannot open files, because all its
+file descriptors are in use, and its environment has no secrets. Code of an attacker in the process would not be contained.
+On Windows, where no limits are set, only the process is isolated. The worker process runs
 
     python -m voicelab.audio.sandbox MODULE:FUNCTION MEMORY CPU_SECONDS
 
@@ -233,7 +232,7 @@ def _answer(function: Callable[..., bytes], data: bytes, options: dict[str, Any]
 
 
 def _drop_privileges(memory: int, cpu_seconds: float, files: int) -> Callable[[], None]:
-    """Apply the resource limits of the sandbox; return a function that renews the CPU time before each call."""
+    """Apply the resource limits of the sandbox; return a function that renews the CPU time limit before each call."""
     folder = tempfile.mkdtemp(prefix="voicelab-")
     os.chdir(folder)
     with suppress(OSError):  # Windows cannot delete the working directory

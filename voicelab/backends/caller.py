@@ -89,7 +89,7 @@ class BlockingTransport:
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
         """Send a request and block until the response headers arrive or the call is cancelled. Raises errors of httpx.
 
-        The caller must call ``check()`` next; from then on ``cancel()`` shuts down the connection of the response.
+        The caller must then call ``check()``; after that, ``cancel()`` shuts down the connection of the response.
         """
         response = self._wait_for(partial(self._client.send, request, stream=True, auth=auth))
         chunks = response.iter_bytes()
@@ -339,7 +339,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(slots=True)
 class Audio:
-    """A response whose first audio has arrived. ``answer`` has its headers, and ``notes`` the notes from the headers."""
+    """A response whose first audio has arrived. ``answer`` has the response headers, and ``notes`` the notes in them."""
 
     answer: wire.Answer
     notes: tuple[str, ...]
@@ -390,7 +390,7 @@ def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _C
 
 
 class Caller:
-    """Calls of one service over any Transport. ``http`` has the arguments for the httpx client of the transport."""
+    """Client logic for one service, independent of the Transport; ``http`` has the arguments of the httpx client."""
 
     def __init__(
         self,
@@ -425,8 +425,8 @@ class Caller:
     async def capabilities(self, transport: Transport) -> Capabilities:
         """Return the declared capabilities. Never raises.
 
-        They are requested from the service until it has answered once, but not for up to a minute after a timeout. A service
-        that declares no capabilities is assumed to support the interface only.
+        Requests them from the service until it has answered once. After a timeout, it makes no further request for up to a
+        minute. A service that declares no capabilities is assumed to support the interface only.
         """
         if self._declared is None and time.monotonic() >= self._next_probe:
             await self._request_capabilities(transport)
@@ -462,7 +462,7 @@ class Caller:
         return wire.voice_of(await self._answer(wire.get_call(id), transport))
 
     async def check(self, transport: Transport) -> None:
-        """Send a speech request without a text and expect its rejection.
+        """Check address and key with a speech request that has no text, which the service must reject.
 
         Raises AuthenticationError, NotFound if the address is not a speech service, ServiceError.
         """
@@ -596,7 +596,7 @@ class Caller:
 
 @dataclass(eq=False)
 class _FailedAttempt(Exception):
-    """A failed attempt: the error to raise, and the facts on which a retry depends."""
+    """A failed attempt: the error to raise, and the facts that decide whether to retry."""
 
     error: VoicelabError
     status: int | None = None

@@ -219,7 +219,7 @@ def ended(code: int) -> str:
 
 
 def _end(output: bytes) -> str:
-    """Return the end of a program's messages, for an error message."""
+    """Return the last part of a program's messages, for an error message."""
     text = " ".join(output.decode("utf-8", "replace").split())
     return f": …{text[-_MAX_ERROR:]}" if len(text) > _MAX_ERROR else f": {text}" if text else ""
 

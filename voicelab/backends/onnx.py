@@ -91,7 +91,7 @@ class GraphSession:
 class OnnxBackend(VoicelessBackend, ABC):
     """Base class of backends whose graph maps the symbols of an utterance to samples.
 
-    Only the graph may be random; all other steps must be deterministic.
+    All steps except the run of the graph must be deterministic.
     """
 
     languages: tuple[str, ...] = ("en",)
@@ -207,7 +207,7 @@ def split_text(request: TTSRequest, text: str) -> Iterator[str]:
 
 
 def ignored_fields(sampling: str, *more: str) -> tuple[FieldSupport, ...]:
-    """Return the fields that an ONNX voice ignores, and ``more``; ``sampling`` is the reason for the sampling fields."""
+    """Declare the fields that ONNX voices ignore, and ``more``; ``sampling`` is the reason for the sampling fields."""
     independent = "each segment is synthesized independently"
     reasons = {
         **dict.fromkeys(("temperature", "top_p", "repetition_penalty", "max_new_tokens"), sampling),

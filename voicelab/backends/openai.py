@@ -63,8 +63,7 @@ class Profile:
         knobs: backend parameters.
         seed: seed support; a seed is sent unless it is "none". If it is "unknown", the take has a note.
         references: whether ``ref_audio`` (a data URL) and ``ref_text`` clone a voice.
-        stream: whether the server sends audio in chunks only if ``stream_format`` is sent, and accepts that only at
-            speed 1.
+        stream: whether the server streams audio only if the request has ``stream_format``, which it accepts only at speed 1.
     """
 
     knobs: tuple[Knob, ...] = (_INSTRUCTIONS,)
@@ -180,7 +179,7 @@ class OpenAIBackend(ServiceBackend):
             return self._capabilities or self._declared((), (), listed=False)
 
     def check(self) -> None:
-        """Check address and key. Raises AuthenticationError, ServiceError."""
+        """Check that the server is reachable and accepts the key. Raises AuthenticationError, ServiceError."""
         with suppress(NotFound):  # some servers list no models
             run_blocking(self._caller.probe(_get("/v1/models"), self._transport()))
 
@@ -206,7 +205,7 @@ class OpenAIBackend(ServiceBackend):
         return self._declared(tts_models, voices)
 
     def _items(self, path: str, key: str) -> list[dict[str, Any]]:
-        """Request a list of objects with an ``id``, without duplicates; empty if the server has none. Raises ServiceError."""
+        """Request a list of objects by ``id``, without duplicates; empty if the server lacks it. Raises ServiceError."""
         try:
             answer = run_blocking(self._caller.probe(_get(path), self._transport()))
             listed = json.loads(answer.body)[key]

@@ -118,7 +118,7 @@ def split_address(address: str | None) -> tuple[str, str]:
 
 
 def _meant(address: str) -> str:
-    """Return a hint if an invalid address looks like a host, a script or a program, else ""."""
+    """Suggest an address for an invalid one that looks like a host, a script or a program; "" for any other."""
     if re.fullmatch(r"[\w.-]+:\d+(/.*)?", address):
         return f"; did you mean http://{address}?"
     if address.endswith(".py"):
@@ -159,7 +159,7 @@ def open_backend(address: str | None, **options: Any) -> Backend:
 
 
 def check_accepted(options: Iterable[str], opener: Any, subject: str) -> None:
-    """Raise RequestInvalid for the first option that is not a parameter of a backend's opener."""
+    """Raise RequestInvalid for the first option that the function that opens a backend does not accept."""
     parameters = inspect.signature(opener).parameters.values()
     if any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters):
         return
@@ -185,7 +185,7 @@ def _load(name: str) -> Any:
 
 
 def _not_importable(name: str, error: Exception) -> Exception:
-    """Convert the error of a failed import; an error in this package itself is returned unchanged."""
+    """Convert the error of a failed import to MissingExtra or EngineError; return an error of voicelab itself unchanged."""
     built_in = BUILT_IN.get(name)
     if built_in is None:
         message = f"the backend {name!r} of {_source(name)} cannot be imported: {type(error).__name__}: {error}"
@@ -207,7 +207,7 @@ def _foreign_entry_points() -> list[EntryPoint]:
 
 
 def requirements(extra: str = "") -> dict[str, tuple[str | None, Requirement]]:
-    """Map the dependencies of voicelab, or of one of its extras, to their installed version and requirement.
+    """Map the dependencies of voicelab, or of one of its extras, to the installed version and the required versions.
 
     Empty if voicelab is not installed as a package.
     """

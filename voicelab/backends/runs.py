@@ -118,8 +118,8 @@ class RecordingBackend(BackendWrapper):
         folder: Run folder, created if necessary. An earlier recording of the same calls is replaced.
 
     Raises:
-        StoreError: The folder is not writable, or has a recording of another backend, or has a recording and the service,
-            which is unreachable, cannot be identified.
+        StoreError: The folder is not writable, has a recording of another backend, or has a recording and the service is
+            unreachable, so that it cannot be identified.
     """
 
     def __init__(self, backend: Backend, folder: str | Path) -> None:
@@ -175,7 +175,7 @@ class RecordingBackend(BackendWrapper):
         return number
 
     def _keep(self, take: Take, **more: Any) -> tuple[str, ...]:
-        """Record a take, complete or partial; return notes if that fails."""
+        """Record a complete or partial take; return a note if recording fails."""
         fingerprint = self._declared.fingerprint
         call_key = take_key(take.call, fingerprint)
         try:
@@ -308,7 +308,7 @@ class _RecordedStream(SpeechStream):
         return self._take.timing
 
     def take_of(self, audio: bytes, repeat: int = 0) -> Take:  # noqa: ARG002 - the stored take has its audio
-        """Return the stored take, numbered as the requested repeat."""
+        """Return the stored take with ``repeat`` as its index."""
         return replace(self._take, repeat=repeat)
 
     def _played(self, started: float | None) -> Iterator[bytes]:
@@ -330,7 +330,7 @@ def _voice_key(call: VoiceCall, fields: Mapping[str, Any], repeat: int = 0) -> s
 
 
 def _create_record(request: VoiceCreate) -> dict[str, Any]:
-    """Return a voice request as a JSON-serializable object, with files replaced by their SHA-256."""
+    """Convert a voice request to a JSON-serializable object in which files are represented by their SHA-256."""
     wire = request.to_wire()
     wire["voices"] = [digest_of(audio) for audio in request.voices]
     wire["cover_image"] = None if request.cover_image is None else digest_of(request.cover_image)

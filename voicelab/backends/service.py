@@ -63,7 +63,7 @@ class _ServiceClient:
         self._open()
 
     def _open(self) -> None:
-        """Create the HTTP client, without a connection."""
+        """Create the HTTP client, without connecting to the service."""
         raise NotImplementedError
 
     @property
@@ -148,7 +148,7 @@ class ServiceBackend(_ServiceClient, Closeable):
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Create a voice model with ``POST /model``. Raises RequestInvalid, ServiceError and its subclasses.
 
-        Not retried once it may have arrived, to avoid duplicate voices.
+        The request is not retried if the service may have received it, to avoid duplicate voices.
         """
         return run_blocking(self._caller.create_voice(request, self._transport()))
 
@@ -170,7 +170,7 @@ class ServiceBackend(_ServiceClient, Closeable):
             return _no_voices(error)
 
     def check(self) -> None:
-        """Check address and key, without synthesis or charges.
+        """Check that the service is reachable and accepts the key, without synthesis or charges.
 
         Raises AuthenticationError, NotFound if the address is not a speech service, ServiceError and its subclasses.
         """
@@ -337,9 +337,9 @@ class _SpeechRequest:
 class AsyncSpeechStream(StreamBase[AsyncIterator[bytes]]):
     """SpeechStream for ``async for``: iterate once over the bytes, or call ``take()``, ``clip()`` or ``pcm()``.
 
-    Arguments (without ``on_close``) and errors are those of SpeechStream. If the chunks come from an asynchronous
-    generator, closing the stream closes it. Cancelling the waiting task stops the work at once. So does ``aclose()``; if
-    another task calls it, the reader raises Cancelled. The stream is bound to the event loop that created it.
+    Arguments (without ``on_close``) and errors are those of SpeechStream. If the chunks come from an asynchronous generator,
+    closing the stream closes it. Cancelling the waiting task stops the work at once, as does ``aclose()``. If another task
+    calls ``aclose()``, reading raises Cancelled. The stream is bound to the event loop that created it.
     """
 
     # Timeout around the reader; another task expires it to wake the reader.
@@ -408,7 +408,7 @@ class AsyncSpeechStream(StreamBase[AsyncIterator[bytes]]):
                 yield samples
 
     async def _next(self) -> bytes | None:
-        """Return the next non-empty chunk, None at the end. Raises Cancelled if closed meanwhile."""
+        """Return the next non-empty chunk; None at the end. Raises Cancelled if the stream was closed."""
         try:
             async with asyncio.timeout(None) as self._waiting:
                 chunk: bytes | None = b""

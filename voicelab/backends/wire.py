@@ -107,7 +107,7 @@ def speech_call(call: Call) -> HttpCall:
 
 
 def with_extra(fields: dict[str, Any], call: Call) -> dict[str, Any]:
-    """Add the extra fields of a call to a body; an extra field that is None removes the field of its name."""
+    """Add the extra fields of a call to a body; an extra field with the value None removes the field of the same name."""
     extra = {name.removeprefix(EXTRA): thawed(value) for name, value in call.knobs if name.startswith(EXTRA)}
     return {name: value for name, value in {**fields, **extra}.items() if name not in extra or value is not None}
 
@@ -124,7 +124,7 @@ def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> HttpCall:
     """Build ``POST /model``: MessagePack, which encodes lists unambiguously, or a form.
 
     A form has the recordings as ``voices[0]``, ``voices[1]`` …, and one field ``texts`` or ``tags`` for each of their
-    values. The call is not retried once it may have arrived, to avoid duplicate voices.
+    values. The request is not retried if the service may have received it, to avoid duplicate voices.
     """
     fields = {name: value for name, value in request.to_wire().items() if value is not None and value != []}
     content, kind = _form(fields) if upload == "multipart" else (_packed(fields), "application/msgpack")
@@ -144,7 +144,7 @@ def get_call(id: str) -> HttpCall:
 
 
 def seed_of(answer: Answer) -> int | None:
-    """Parse the seed of a voicelab service, or return None."""
+    """Parse the seed in the response of a voicelab service; None if it has none."""
     seed = answer.headers.get(_SEED_HEADER, "")
     return int(seed) if seed.isascii() and seed.isdigit() and len(seed) < 20 else None
 
@@ -176,9 +176,9 @@ def voices_of(answer: Answer) -> tuple[VoiceModel, ...]:
 
 
 def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
-    """Return whether the media type of a successful response can be that of audio.
+    """Return whether a successful response may be audio, by its media type.
 
-    Text, which proxies send, and JSON are not audio. Server-sent events are audio if ``call`` accepts them.
+    JSON, and text as sent by proxies, are not audio. Server-sent events are audio if ``call`` accepts them.
     """
     kind = _media_type(answer)
     if call is not None and kind == EVENT_STREAM and EVENT_STREAM in call.headers["accept"]:
@@ -206,7 +206,7 @@ def no_audio(answer: Answer) -> ServiceError:
 def failure(answer: Answer) -> VoicelabError:
     """Return the error for a response with an error status.
 
-    A 422 in the format of the interface becomes a RequestInvalid with the rejected fields. Any other 422 becomes a
+    A 422 in the format of the interface is converted to a RequestInvalid with the rejected fields, any other 422 to a
     RequestInvalid for the complete body. A 400 that names a parameter, as in OpenAI's API, is treated like a 422.
     """
     parsed = _parsed(answer.body)
@@ -234,7 +234,7 @@ def undeclared(base_url: str, seed: SeedSupport = "none") -> Capabilities:
 
 
 def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
-    """Parse the capabilities of ``/health``; missing values are those of `undeclared`."""
+    """Parse the capabilities of ``/health``; missing values are taken from `undeclared`."""
     default = undeclared(base_url)
     parsed = _parsed(answer.body) if answer.status == 200 else None
     declared = parsed.get("backend") if isinstance(parsed, dict) else None

@@ -59,7 +59,7 @@ class WorkerBackend(ModelBackend):
 
     Args:
         command: path of a Python executable, path of a script, and arguments of the script.
-        voices: values of ``voice``; by default those of its annotation ``Literal[...]``.
+        voices: values of ``voice``; by default those in the annotation ``Literal[...]`` of this parameter.
         at_once: maximum number of processes, each of which loads the model.
         time_limit_s: maximum time without an answer, in seconds.
 
@@ -142,7 +142,7 @@ class WorkerBackend(ModelBackend):
 
 
 class _Process:
-    """A running script; answers are assigned to requests by their id, in any order."""
+    """Process of a script. Each answer has the id of its request, so answers may arrive in any order."""
 
     def __init__(self, command: list[str], name: str) -> None:
         self._name = name

@@ -94,7 +94,7 @@ class Family(Protocol):
         """Return the speaker of a preset. A speaker has a method ``to_bytes()``, whose result is kept with a stored voice."""
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> Any:
-        """Measure one speaker from all references.
+        """Extract one speaker from all references.
 
         Raises:
             RequestInvalid: a reference is not audio or has no sound; the error names the field and its index.
@@ -104,7 +104,7 @@ class Family(Protocol):
         """Deserialize a speaker from its ``to_bytes()``; return None if the bytes have another format."""
 
     def voice(self, speaker: Any, parts: EngineParts) -> Any:
-        """Convert a speaker for `Runner.admit`. To fit it to the model, this may synthesize speech with `parts`.
+        """Convert a speaker to the voice for `Runner.admit`. For this, the family may synthesize speech with `parts`.
 
         Raises:
             EngineError: the engine is closed or has failed.

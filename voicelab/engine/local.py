@@ -288,7 +288,7 @@ class LocalBackend(Closeable):
             raise RequestInvalid.of("reference_id", message) from None
 
     def _stored(self, voice: str) -> Any:
-        """Return the speaker of a stored voice, re-encoded if its embedding was computed with other weights."""
+        """Return the speaker of a stored voice; it is encoded again if the stored embedding is from other weights."""
         family = self._family
         packed = self._store.embedding(voice, self._owner, family.voice_digest)
         speaker = None if packed is None else family.unpack(packed)
@@ -316,7 +316,7 @@ class _Models:
         self._owner, self._is_used = ProcessOwner(), False
 
     def begin(self) -> None:
-        """Record that the engine is used.
+        """Record the first use of the engine in this process.
 
         Raises:
             EngineError: this process is a fork, and its parent has used the engine or the engine is not on the CPU.
@@ -381,7 +381,7 @@ def compile_weights(weights: Path, device: str | None = None) -> Iterator[tuple[
 
 
 def _family(weights: Path | None, device: str, rows: int, *, int8_depth: bool, compile: bool | None) -> Family:
-    """Load a checkpoint of the embedded family; a folder that has none is loaded as open weights."""
+    """Load a checkpoint of the embedded family, or, if the folder has none, open weights."""
     if weights is None or not weights.is_dir() or (weights / EMBEDDED).exists():
         if int8_depth:
             raise EngineError("int8_depth requires open weights; the embedded family does not support it")
@@ -408,9 +408,9 @@ def _check_parent_was_idle() -> None:
 
 
 def _fingerprint(digests: tuple[str, ...], rows: int) -> str:
-    """Hash what determines the samples: revision, weights, and the row count if it is below BATCH.
+    """Compute the fingerprint from the revision, the weights, and the number of rows if it is below BATCH.
 
-    Devices differ in rounding only, and each take records its device, so that runs resume on other machines.
+    It does not include the device, so that runs can be resumed on other machines; each take records its device.
     """
     fields = (str(REVISION), *digests, *((f"{rows} rows",) if rows < BATCH else ()))
     return hashlib.sha256(":".join(fields).encode()).hexdigest()[:16]

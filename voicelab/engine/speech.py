@@ -37,7 +37,7 @@ class Speech:
     """Synthesis of a request. Iterate over `audio` once, then read `words` and `notes`."""
 
     def __init__(self, parts: EngineParts, call: Call, voice: Callable[[], Any], seed: int) -> None:
-        """Start the synthesis. `voice` returns the voice for the family's runner; it is called if the text has words.
+        """Start the synthesis. `voice` returns the voice for the family's runner; it is called only if the text has words.
 
         Raises:
             RequestInvalid: the text has no words, or a tag in it is invalid.
@@ -69,7 +69,7 @@ class Speech:
 
     @property
     def words(self) -> tuple[WordTime, ...]:
-        """Words as they are read, with their times; () if the family has no word times."""
+        """Words as spoken, with their times; () if the family has no word times."""
         return tuple(self._word_times)
 
     @property
@@ -126,7 +126,7 @@ class Speech:
             yield samples
 
     def _streams(self) -> Iterator[tuple[int, Sequence]]:
-        """Yield the sequences in order, each with the index of its first segment. The next batch is submitted ahead."""
+        """Yield the sequences in order, each with the index of its first segment; the next batch is submitted in advance."""
         independent = not self._request.condition_on_previous_chunks
         for offset, sequence in enumerate(self._sequences):  # the list grows during iteration
             if independent and offset % self._batch == 0:
@@ -169,7 +169,7 @@ class Speech:
             raise EngineError("the speech ended before the end of the text")
 
     def _submit(self) -> None:
-        """Submit the next segments, if any: a batch of independent ones, or one that later segments will continue."""
+        """Submit the next segments: several independent ones as a batch, or one that later segments will continue."""
         request = self._request
         independent = not request.condition_on_previous_chunks
         batch = list(islice(self._unsubmitted, self._batch if independent else 1))
@@ -191,7 +191,7 @@ class Speech:
             self.cancel()
 
     def _feed(self, sequence: Sequence) -> None:
-        """Queue one segment ahead, so that long texts are processed as they are played."""
+        """Queue one segment in advance, so that long texts are processed while they are played."""
         if not self._request.condition_on_previous_chunks:
             return
         following = next(self._unsubmitted, None)
@@ -236,7 +236,7 @@ class Speech:
 
 
 def _seed(seed: int, sequence: int) -> int:
-    """Derive the seed of a sequence from that of its request. It is a hash, because generators use only 32 bits."""
+    """Derive the seed of a sequence from the seed of its request by a hash, because generators use only 32 bits."""
     return int(np.random.SeedSequence((seed, sequence)).generate_state(1)[0])
 
 

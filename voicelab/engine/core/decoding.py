@@ -25,7 +25,7 @@ Samples = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """Codes of one stream to be decoded."""
+    """A block of codes to decode, with its stream."""
 
     stream: Any
     """The stream, from `Decoding.open`."""
@@ -107,7 +107,7 @@ class DecodingThread:
                 future.set_result(result)
 
     def _take(self) -> list[_Task]:
-        """Take the next task, or waiting blocks as a batch; return [] if an earlier batch already included this task."""
+        """Take the next task, or several waiting blocks as a batch; return [] if the task was part of an earlier batch."""
         tasks: list[_Task] = []
         while self._waiting and len(tasks) < self.decoding.max_batch:
             if tasks and not (isinstance(tasks[0][2], CodeBlock) and isinstance(self._waiting[0][2], CodeBlock)):

@@ -35,7 +35,7 @@ def choose_device(name: str | None) -> str:
 
 @cache
 def has_cuda() -> bool:
-    """Whether torch can use a CUDA device. torch is imported only if the driver is installed."""
+    """Return whether torch can use a CUDA device; imports torch only if the driver is installed."""
     try:
         ctypes.CDLL(_CUDA_DRIVER)
         import torch
@@ -55,7 +55,7 @@ def describe_device(name: str) -> str:
 
 
 def loaded_torch() -> Any:
-    """Return torch if this process has imported it, else None. Without it, no computation uses torch's threads."""
+    """Return torch if this process has imported it, else None; in the latter case no torch threads exist."""
     module = sys.modules.get("torch")
     return module if hasattr(module, "set_num_threads") else None  # another thread may be importing it
 

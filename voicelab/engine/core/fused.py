@@ -1,4 +1,4 @@
-"""Fusion of a model step into few kernel launches: compiled by torch's Inductor in parts, captured as one CUDA graph.
+"""Fusion of a model step into few kernel launches: torch's Inductor compiles its parts, and a CUDA graph runs them all.
 
 Compiled code is stored in VOICELAB_HOME for all processes. The uncompiled function gives equal results up to rounding and is
 the fallback without a compiler, unless compilation is required.
@@ -61,7 +61,7 @@ class Regions:
 
     @contextmanager
     def progress(self, step: str) -> Iterator[None]:
-        """Log the progress of a compilation, which torch shortens by the code that it finds in the cache."""
+        """Log the duration of a compilation, which is short if its code is in the cache."""
         start_s = time.perf_counter()
         _LOG.warning("compiling %s; compiled code is cached in %s", step, os.environ[_CACHE_VARIABLE])
         yield
@@ -71,11 +71,11 @@ class Regions:
     def compiled(
         self, function: Callable[..., _Output], lengths: Mapping[int, int] = _NO_LENGTHS
     ) -> Callable[..., _Output]:
-        """Return a compiled function; code for several rows serves any number of rows.
+        """Return a compiled function; the code for several rows is used for any number of rows above one.
 
         Args:
-            function: its arguments are tensors (rows, …), None, or other objects that hold weights.
-            lengths: index of an argument → its axis of variable length. It must be the same axis at every call.
+            function: function of tensors (rows, …), None, or other objects that hold weights.
+            lengths: axis of variable length by index of the argument; the same axes must be variable at every call.
         """
         fused: dict[tuple[bool, ...], Callable[..., _Output]] = {}
 
@@ -93,9 +93,9 @@ class Regions:
     def _stored(
         self, function: Callable[..., _Output], args: tuple[Any, ...], lengths: Mapping[int, int]
     ) -> Callable[..., _Output]:
-        """Load a function of the engine as it was compiled for such arguments before; compile and store it otherwise.
+        """Load the stored code of an engine function for arguments of these types, or compile and store it.
 
-        Arguments that do not match the guards of the stored code, and any failure, lead to torch's own compilation.
+        If the arguments do not match the guards of the stored code, or if storing fails, torch compiles the function.
         """
         compiled: Any = torch.compile(_with_copied_code(function), fullgraph=True, options=self._options)
 
@@ -153,7 +153,7 @@ class Regions:
 def mark_dynamic(args: tuple[Any, ...], lengths: Mapping[int, int]) -> None:
     """Mark the axes of variable size for the compiler: the rows if there are several, and the axes in `lengths`.
 
-    See `Regions.compiled`.
+    `lengths` is that of `Regions.compiled`.
     """
     from torch import _dynamo as dynamo
 
@@ -166,7 +166,7 @@ def mark_dynamic(args: tuple[Any, ...], lengths: Mapping[int, int]) -> None:
 
 
 def has_compiler(device: torch.device) -> bool:
-    """Whether frames are compiled by default: on CUDA devices, if triton is installed."""
+    """Return whether frames are compiled by default: on CUDA devices, if triton is installed."""
     spec = importlib.util.find_spec("triton")
     return device.type == "cuda" and spec is not None and spec.origin is not None  # not a folder that has the name
 
@@ -176,7 +176,7 @@ def _cache_folder() -> Path:
 
 
 def _loaded(path: Path, function: Callable[..., Any]) -> Any:
-    """Load stored code; None if the file is damaged, or of another GPU or version of a library."""
+    """Load stored code; return None if the file is damaged, or is for another GPU or library version."""
     try:
         with path.open("rb") as file:
             return torch.compiler.load_compiled_function(file, f_globals=function.__globals__)
@@ -188,7 +188,7 @@ def _loaded(path: Path, function: Callable[..., Any]) -> Any:
 def _file_name(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> str:
     """Compute a file name from the engine's source, versions, processor, and the types and sizes of the arguments.
 
-    The guards of the code check the arguments; sizes in its file name let models of different sizes keep their code.
+    The file name contains sizes, so that the code for models of different sizes is in different files.
     """
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parents[1].rglob("*.py")):
@@ -200,7 +200,7 @@ def _file_name(function: Callable[..., Any], args: tuple[Any, ...], options: Map
 
 
 def _described(value: Any) -> Any:
-    """Describe an argument: a tensor by its type, device and last axis, whether it has several rows; others by attributes."""
+    """Describe a tensor by type, device, last axis and whether it has several rows; other arguments by their attributes."""
     if isinstance(value, Tensor):
         return value.dtype, value.device, len(value) > 1, value.shape[-1]
     return type(value), [_described(item) for item in vars(value).values()] if hasattr(value, "__dict__") else value
@@ -215,7 +215,7 @@ def _with_copied_code(function: Callable[..., _Output]) -> Callable[..., _Output
 
 
 class FrameGraphs:
-    """CUDA graphs of a function that reads and writes memory at fixed addresses; one graph per argument tuple.
+    """CUDA graphs of a function that reads and writes memory at fixed addresses; one graph per tuple of arguments.
 
     Args:
         device: a CUDA device.
@@ -240,7 +240,7 @@ class FrameGraphs:
                 self._graphs[sizes] = self._capture(sizes)
 
     def _capture(self, sizes: tuple[int, ...]) -> torch.cuda.CUDAGraph:
-        """Warm up the function, so that libraries are initialized; then capture it."""
+        """Run the function a few times, so that libraries are initialized, and capture its graph."""
         side, current = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
         side.wait_stream(current)
         with torch.cuda.stream(side):

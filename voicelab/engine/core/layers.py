@@ -16,7 +16,7 @@ State = tuple[Tensor, ...]
 
 
 class Carry:
-    """State of a batch of streams: each layer reads its left context and appends the left context of the next block."""
+    """State of a batch of streams: each layer reads its left context, and appends its left context for the next block."""
 
     def __init__(self, pasts: Sequence[State | None]) -> None:
         """Start from the state of each stream after its previous block, or from one state of all streams.
@@ -55,7 +55,7 @@ class Carry:
     def past(self, start: Callable[[], Tensor]) -> Tensor:
         """Return the state that this layer saved for the previous block, or `start()` for the first block of a stream.
 
-        The layer must then append its new state to `after`.
+        The layer must then append its state after this block to `after`.
         """
         index = len(self.after)
         pasts = [start() if past is None else past[index] for past in self._pasts]
@@ -73,7 +73,7 @@ class Chain(nn.ModuleList):
 
 
 class LayerGroup(nn.Module):
-    """Layers under one name in the checkpoint; with ``residual``, their input is added to their output."""
+    """Layers under one name in the checkpoint; with ``residual``, the input of the group is added to its output."""
 
     def __init__(self, name: str, layers: Iterable[nn.Module], residual: bool = False) -> None:
         super().__init__()

@@ -43,9 +43,9 @@ class RowStep:
 
 
 class Runner(Protocol):
-    """A language model with the state of each admitted row; a step makes a frame per row.
+    """Protocol of a language model with a state for each row of a batch, that is, for each sequence in progress.
 
-    Called by one thread only.
+    All methods are called by one thread.
     """
 
     def admit(self, row: int, voice: Any, settings: Settings, seed: int) -> None:
@@ -78,7 +78,7 @@ class Runner(Protocol):
 class Worker:
     """The thread that steps a runner for a batch; sequences join and leave between steps.
 
-    It never blocks on a reader: a sequence whose reader is far behind is paused, and yields its row to a waiting sequence.
+    The thread never waits for a reader: a sequence with a slow reader is paused, and a waiting sequence gets its row.
     """
 
     def __init__(self, runner: Runner, rows: int, threads: int = 1) -> None:
@@ -120,7 +120,7 @@ class Worker:
         return self._error is None
 
     def notify(self) -> None:
-        """Wake the thread: a sequence has more text, was drained by its reader, or was cancelled."""
+        """Wake the thread, because a sequence has more text, was read, or was cancelled."""
         self._wake.set()
 
     def close(self, error: EngineError, wait_s: float) -> None:
@@ -194,7 +194,7 @@ class Worker:
         return bool(idle)
 
     def _must_wait(self, sequence: Sequence) -> bool:
-        """Whether the sequence's group runs in lockstep and there are too few free rows to start it."""
+        """Return whether the sequence belongs to a group that runs in lockstep, for which there are too few free rows."""
         group = sequence.group
         if group is None or not group.in_step or group.begun:
             return False
@@ -293,13 +293,13 @@ def _failure(error: Exception) -> EngineError:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether an error reports a lack of memory."""
+    """Return whether an error reports a lack of memory."""
     # torch's CPU allocator raises a RuntimeError that only its message distinguishes.
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
 def _ending(sequence: Sequence, step: RowStep) -> Ending | None:
-    """Return why the segment ends with this step, or None."""
+    """Return the reason why the segment ends with this step; None if it continues."""
     if step.ended:
         return "text"
     if step.full:
@@ -312,7 +312,7 @@ def _ending(sequence: Sequence, step: RowStep) -> Ending | None:
 
 
 class Scheduler:
-    """Runs sequences, which any thread may submit, as one batch. Cancelled sequences leave at the next frame.
+    """Runs the sequences that any thread submits as one batch. Cancelled sequences are removed at the next frame.
 
     Readers supervise the thread: if no frame arrives for a while and the thread is dead or hung, its sequences fail with
     EngineUnavailable, its stack is logged, and the next submit starts a new thread. The thread ends when the scheduler is
@@ -355,7 +355,7 @@ class Scheduler:
             raise EngineUnavailable("the engine is restarting; try again")
 
     def notify(self) -> None:
-        """Wake the thread: a sequence has more text, was drained by its reader, or was cancelled."""
+        """Wake the thread, because a sequence has more text, was read, or was cancelled."""
         worker = self._worker
         if worker is not None:
             worker.notify()

@@ -23,7 +23,7 @@ Ending = Literal["text", "max_new_tokens", "early_stop", "no_room"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Sampling settings of a sequence; fields as in the request."""
+    """Sampling settings of a sequence; the fields are those of the request."""
 
     temperature: float = 0.7
     """0 means greedy sampling."""
@@ -33,7 +33,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame of codes, or a segment end."""
+    """One frame of codes, or the end of a segment."""
 
     segment: int
     codes: Codes | None
@@ -55,7 +55,7 @@ class Group:
 
     @property
     def in_step(self) -> bool:
-        """Whether the members must be stepped in lockstep, so that their cuts do not depend on other sequences."""
+        """Whether all members are stepped together, so that other sequences do not affect where they are stopped."""
         return self._threshold < 1
 
     def count_ended(self) -> None:
@@ -70,7 +70,7 @@ class Group:
 
 @dataclass(eq=False)
 class Sequence:
-    """A row of the batch: segments spoken in order, each continuing the previous one.
+    """A sequence of segments that are spoken in order, each as the continuation of the previous one.
 
     The caller's thread fills it with `add` and `finish` and reads it with `frames`; the scheduler's thread processes it.
     """
@@ -113,7 +113,7 @@ class Sequence:
         self._announced = -1
 
     def add(self, segment: Any) -> None:
-        """Append a segment, as the family's runner expects it."""
+        """Append a segment, in the type that the family's runner expects."""
         self.waiting.put(segment)
 
     def finish(self) -> None:
@@ -121,7 +121,7 @@ class Sequence:
         self.waiting.put(None)
 
     def begin_segment(self) -> None:
-        """Record that the runner has the next segment. Called by the scheduler."""
+        """Record that the runner received the next segment. Called by the scheduler."""
         self.speaking, self.frame_count, self.following = True, 0, None
         self.segment += 1
 

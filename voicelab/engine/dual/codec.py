@@ -154,7 +154,7 @@ _Window = Annotated[int, Field(ge=1, le=1 << 13)]
 
 
 class _ExtraSizes(BaseModel, strict=True):
-    """Sizes that cannot be derived from tensors; ``sizes.json`` may set them."""
+    """Codec sizes that tensor shapes do not determine; the file ``sizes.json`` may set them."""
 
     window: _Window = 128
     encoder_window: _Window = 512
@@ -315,7 +315,7 @@ class DualQuantizer(nn.Module):
         return cast("Tensor", self.pre_module(self.downsample(x, carry), carry))
 
     def encode(self, x: Tensor, carry: Carry) -> Tensor:
-        """Quantize (batch, latent, time) to codes (batch, frames, codebooks), each for the residual of those before it."""
+        """Quantize (batch, latent, time) to codes (batch, frames, codebooks); each codebook encodes the previous residual."""
         residual = self.latents(x, carry)
         codes = []
         for codebook in self._codebooks():
@@ -404,7 +404,7 @@ class DualCodec(nn.Module):
 
 
 def side_stream(device: torch.device) -> torch.cuda.Stream | None:
-    """Create a CUDA stream that starts after the work queued on the current one; None on other devices."""
+    """Create a CUDA stream that starts after the work queued on the current stream; return None on other devices."""
     if device.type != "cuda":
         return None
     stream = torch.cuda.Stream(device)
@@ -413,7 +413,7 @@ def side_stream(device: torch.device) -> torch.cuda.Stream | None:
 
 
 class _Stream:
-    """State of a stream of codes after the latest block."""
+    """State of a decoding stream after its latest block."""
 
     state: State | None = None
 
@@ -444,11 +444,11 @@ class DualDecoding:
                     self.feed([CodeBlock(stream, codes, final=False) for stream in begun])
 
     def open(self, voice: Any) -> _Stream:  # noqa: ARG002 - decoding depends on the codes only
-        """See Decoding."""
+        """Open a stream; the voice is unused, since decoding depends on the codes only."""
         return _Stream()
 
     def feed(self, blocks: Sequence[CodeBlock]) -> list[Samples]:
-        """See Decoding."""
+        """Decode one block per stream; return the samples that each block completes."""
         samples = [torch.empty(0).numpy()] * len(blocks)
         for length in {len(block.codes) for block in blocks} - {0}:
             indices = [index for index, block in enumerate(blocks) if len(block.codes) == length]
@@ -488,7 +488,7 @@ class CodecFile(NamedTuple):
 
     @classmethod
     def open(cls, path: Path) -> CodecFile:
-        """Derive a codec from the file's tensors; a `sizes.json` next to it may set window, encoder_window and head_dim.
+        """Open a codec file and derive the sizes from its tensors, and from `sizes.json` in its folder, if that exists.
 
         Raises:
             WeightsError: the file is not a codec, or a tensor is missing, unknown, or of the wrong shape or type.

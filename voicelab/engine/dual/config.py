@@ -67,7 +67,7 @@ class DualConfig:
 
     @property
     def choices(self) -> int:
-        """Number of entries that the fast transformer can choose from."""
+        """Number of entries among which the fast transformer chooses."""
         return min(self.entries, REAL_CODES)
 
     @classmethod

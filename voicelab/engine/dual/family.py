@@ -1,4 +1,4 @@
-"""Implementation of `engine.family.Family` for open weights: a folder with S2-Pro, S1-mini or both, on one codec."""
+"""Implementation of `engine.family.Family` for open weights: a folder with S2-Pro, S1-mini or both, with a common codec."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class DualFamily:
             return speech_ids(config, self._tokenizers[config.model])
 
     def runners(self, model: Model, rows: int) -> Callable[[], DualRunner]:
-        """See engine.family.Family. Raises EngineError if the model does not fit into free memory."""
+        """Load a model's weights; return a function that makes its runner. Raises EngineError if memory does not suffice."""
         model_folder = self._folders[model]
         MemoryPlan.of(model_folder, rows).check(self._device)
         files = model_tensors(model_folder.folder, model_folder.config)  # loaded one by one onto the device
@@ -135,7 +135,7 @@ class DualFamily:
         return partial(DualRunner, lm, prompts, rows, compile=self._compile)
 
     def plan(self, call: Call) -> SpeechPlan:
-        """See engine.family.Family. The models interpret tags themselves."""
+        """Plan the turns of a call's text; tags remain in the text, because the models interpret them."""
         return SpeechPlan(self._segments(call.request), tuple(self._notes(call.request)))
 
     def _notes(self, request: TTSRequest) -> Iterator[str]:
@@ -170,14 +170,14 @@ class DualFamily:
             tag = tags[-1] if tags else tag
 
     def preset(self, id: str) -> DualVoice:  # noqa: ARG002 - there is only one
-        """See engine.family.Family."""
+        """Return a voice without references, the only preset."""
         return DualVoice()
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> DualVoice:
-        """See engine.family.Family. The order of the references matters.
+        """Encode the references, in their order, as the voice of one speaker.
 
         Raises:
-            RequestInvalid: see engine.family.Family; or the references are too long for the models.
+            RequestInvalid: a reference is not audio or is silent, or the references are too long for the models.
         """
         encoded = self._encoded(references)
         inputs = tuple(
@@ -201,19 +201,19 @@ class DualFamily:
         return self._encode(torch.from_numpy(samples)), samples.size / self.decoding.sample_rate
 
     def unpack(self, packed: bytes) -> DualVoice | None:
-        """See engine.family.Family."""
+        """Deserialize a stored voice; return None for another format."""
         return DualVoice.from_bytes(packed, self._codebooks)
 
     def voice(self, speaker: DualVoice, parts: EngineParts) -> DualVoice:  # noqa: ARG002 - no fitting is needed
-        """See engine.family.Family."""
+        """Return the voice unchanged: these models need no fitting."""
         return speaker
 
     def similarity(self, codes: Codes, voice: DualVoice) -> None:  # noqa: ARG002 - the family has no such metric
-        """See engine.family.Family."""
+        """Return None: this family has no speaker similarity."""
         return
 
     def reference_notes(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
-        """See engine.family.Family."""
+        """Describe references of unsuitable duration or without a transcript, as notes for the user."""
         sentences = []
         for i, (reference, (_, seconds)) in enumerate(zip(references, self._encoded(references), strict=True), 1):
             if not ADVISED_DURATION_S[0] <= seconds <= ADVISED_DURATION_S[1]:
@@ -224,7 +224,7 @@ class DualFamily:
 
 
 def _can_normalize(text: str) -> bool:
-    """Whether normalization supports the language of a text.
+    """Return whether normalization supports the language of a text.
 
     It supports Chinese text, which may have ASCII words but no kana, and ASCII text with a common English word.
     """
@@ -235,7 +235,7 @@ def _can_normalize(text: str) -> bool:
 
 
 def _normalize_sentences(span: str) -> str:
-    """Write out the numbers and symbols of a span in words."""
+    """Write numbers and symbols as words, in a span of text without tags."""
     out, end = "", 0
     for sentence in _unnormalized_sentences(span):
         read = normalize(sentence.text, DualFamily.languages).text
@@ -244,7 +244,7 @@ def _normalize_sentences(span: str) -> str:
 
 
 def _unnormalized_sentences(span: str) -> Iterator[TextSegment]:
-    """Yield the sentences of a span between tags that contain numbers or symbols."""
+    """Yield those sentences of a span of text, unless it is a tag, that contain numbers or symbols."""
     if not _TAG.fullmatch(span) and _NEEDS_NORMALIZATION.search(span):
         yield from (
             sentence for sentence in segment(span, len(span) + 1, 0) if _NEEDS_NORMALIZATION.search(sentence.text)

@@ -58,7 +58,7 @@ class _Header(BaseModel):
 
 
 class _Index(BaseModel):
-    """An index of shards: the file of each tensor, in the folder of the index."""
+    """An index of shards: file name by tensor name; the files are in the folder of the index."""
 
     weight_map: Annotated[dict[str, Annotated[str, Field(pattern=r"^[^/\\]+\.safetensors$")]], Field(min_length=1)]
 
@@ -108,7 +108,7 @@ class TensorFiles:
             return cls(path, {entry.name: entry for entry in entries})
 
     def renamed(self, rename: Rename) -> TensorFiles:
-        """Rename the tensors; those renamed to None are dropped.
+        """Return a copy with renamed tensors, without those that `rename` maps to None.
 
         Raises:
             WeightsError: two tensors get the same name.
@@ -210,7 +210,7 @@ def first_error(error: ValidationError) -> str:
 
 
 def regular(path: Path) -> Path:
-    """Return a path if it is a regular file. Raises WeightsError otherwise: reading a pipe or a device might never end."""
+    """Return the path of a regular file. Raises WeightsError for others: reading a pipe or a device might never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise WeightsError("it is not a regular file")
     return path
@@ -247,7 +247,7 @@ def _indexed(path: Path) -> Iterator[tuple[str, TensorEntry]]:
 
 
 def _safetensors(path: Path) -> Iterator[TensorEntry]:
-    """List the tensors of a safetensors file; unlike the library's errors, ours name the truncated tensor."""
+    """List the tensors of a safetensors file. If it is truncated, the error names the tensor, unlike the library's."""
     size = regular(path).stat().st_size
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(_HEADER), "little")
@@ -306,7 +306,7 @@ def _check_archive(path: Path) -> None:
 
 
 def _cut_tensor(path: Path) -> str:
-    """Find the tensor in which a ``.pth`` was truncated: the one whose data begins last. "" if not found."""
+    """Return the name of the tensor at which a ``.pth`` file was truncated, the one whose data begin last; "" if unknown."""
     # The pickle at the start is disassembled, never run.
     names, words, memo, word = dict[str, str](), list[object](), dict[int, object](), None
     try:

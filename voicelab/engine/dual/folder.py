@@ -34,7 +34,7 @@ MAX_POSITIONS = 4096
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model on disk."""
+    """Folder of a model, with its configuration and the path of its codec."""
 
     folder: Path
     config: DualConfig
@@ -42,19 +42,19 @@ class ModelFolder:
 
     @property
     def files(self) -> list[Path]:
-        """Files that the model's codes depend on."""
+        """Files that affect the codes that the model generates."""
         folder = self.folder
         weights = model_file(folder)
         return [folder / name for name in (CONFIG, *tokenizer_files(folder), weights.name, *shards_of(weights))]
 
     @property
     def positions(self) -> int:
-        """Number of positions of a row."""
+        """Maximum number of positions (tokens and frames) of a sequence."""
         return min(MAX_POSITIONS, self.config.slow.positions)
 
 
 def model_folders(path: Path) -> list[ModelFolder]:
-    """Find the models of a folder: its own, or those of its subfolders; S2-Pro first.
+    """Find the models in a folder and its subfolders; S2-Pro comes first.
 
     Raises:
         WeightsError: a model or codec is missing, or a model is present twice.
@@ -137,7 +137,7 @@ def require_accepted(models: Iterable[Model], folder: Path) -> tuple[str, str]:
     """Check that the licenses of a folder's models were accepted.
 
     Returns:
-        Accepted licenses with dates, for manifests; and the notices to show to users of the speech.
+        The accepted licenses with dates, for manifests, and the notices to display to users of the speech.
 
     Raises:
         LicenseRequired: a license was not accepted; the error states its terms and how to accept it.
@@ -185,7 +185,7 @@ class MemoryPlan:
 
     @classmethod
     def of(cls, folder: ModelFolder, rows: int, codec: CodecSizes | None = None) -> MemoryPlan:
-        """Estimate the memory of a folder's model, including its codec if given. Raises WeightsError: see model_tensors."""
+        """Estimate the memory of a folder's model, including its codec if given. Raises WeightsError."""
         config, positions = folder.config, folder.positions
         tensors = model_tensors(folder.folder, config).entries
         width = tensors["norm.weight"].bytes // config.slow.width
@@ -207,10 +207,10 @@ class MemoryPlan:
         return self.weights + self.codec + self.slots + self.work
 
     def check(self, device: torch.device) -> None:
-        """Check the estimate against the device's free memory, if known.
+        """Compare the estimate with the device's free memory, if that is known.
 
         Raises:
-            EngineError: not enough memory; the error states the need and how to reduce it.
+            EngineError: the memory does not suffice; the error states the estimate and how to reduce it.
         """
         free = free_memory(device)
         if free is not None and self.total > free:
@@ -238,7 +238,7 @@ def free_memory(device: torch.device) -> int | None:
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """Size and digest of a published file, from several public lists."""
+    """Size and digest of a published file; the values come from several public lists."""
 
     bytes: int | None
     """None if not listed."""

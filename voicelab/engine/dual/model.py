@@ -1,8 +1,8 @@
-"""The language model of open weights: its tensors by name, its embeddings, and sampling of a frame.
+"""The language model of open weights: its tensors by name, its embeddings, and the sampling of frames.
 
-Sampling is on the device: nucleus, top-k, an exponential race, and the redraw of a repeated token. Random numbers are a
-function of the sequence's seed and the frame index, computed on the device, so a row draws the same numbers alone and in a
-batch.
+Sampling runs on the device: top-k and nucleus sampling by an exponential race, and a second draw for a repeated token.
+Random numbers are a function of the sequence's seed and the frame index, computed on the device, so a row draws the same
+numbers alone and in a batch.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _BITS = 23
 
 
 def draw_steps(size: int, device: torch.device) -> Tensor:
-    """Compute (size,) int64 offsets for `uniform`, because Triton cannot multiply an index by so large a number."""
+    """Compute (size,) int64 multiples of a constant for `uniform`, since Triton cannot compute such large products."""
     return torch.arange(size, device=device) * _GOLDEN
 
 
 def uniform(seeds: Tensor, frames: Tensor, steps: Tensor) -> Tensor:
-    """Draw (rows, size) float32 numbers in (0, 1) for int64 seeds and frames (rows,), by splitmix64 (Steele et al., 2014)."""
+    """Draw (rows, size) float32 numbers in (0, 1) from seeds and frames (rows,), by splitmix64 (Steele et al., 2014)."""
     state = _mix(_mix(seeds) + frames)[:, None] + steps
     bits = _shift(_mix(state), 64 - _BITS)
     return (bits.float() + 0.5) * 0.5**_BITS
@@ -71,14 +71,14 @@ class Likeliest(NamedTuple):
 
     @classmethod
     def of(cls, logits: Tensor, top_k: int = TOP_K) -> Likeliest:
-        """Take the `top_k` most likely entries of logits (rows, n), -inf for masked entries."""
+        """Select the `top_k` most likely entries from logits (rows, n), in which masked entries are -inf."""
         total = logits.float().logsumexp(-1)
         largest, order = logits.float().topk(min(top_k, logits.shape[-1]), -1)
         return cls(largest, order, (largest - total[:, None]).exp().cumsum(-1), total.isfinite())
 
 
 def choose(top: Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Tensor:
-    """Draw an entry (rows,) per row.
+    """Sample one entry per row; return the indices (rows,).
 
     Unlike in common nucleus sampling, the entry that crosses `top_p` is removed, and the temperature is applied last.
 
@@ -214,7 +214,7 @@ class DualLM:
         return model
 
     def with_int8_depth(self) -> DualLM:
-        """Return a copy with the fast transformer's matrices in int8; they are half of the bytes that a frame reads."""
+        """Return a copy with the fast transformer's matrices in int8; a frame spends half of its memory traffic on them."""
         model = copy.copy(self)
         blocks = [block.rounded() for block in self.fast.blocks]
         model.fast = Tower(self.config.fast, blocks, self.fast.norm_weight, self.config.codebooks)
@@ -234,7 +234,7 @@ class DualLM:
         return torch.where(is_speech[..., None], frame / self._scale, text)
 
     def first_logits(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute logits of speech tokens and the end of speech, and the fast transformer's input, from states (…, width)."""
+        """From states (…, width), compute logits of speech tokens and the end of speech, and the fast transformer's input."""
         normed = self.slow.norm(state, self.slow.norm_weight)
         fast_input = normed if self.config.norm_state else state
         return F.linear(normed, self.head), fast_input if self.project is None else F.linear(fast_input, *self.project)
@@ -290,7 +290,7 @@ class DualLM:
         return main, main.clamp_max(self.config.entries - 1), fast_input, top.finite
 
     def draws(self) -> int:
-        """Count the uniform numbers per frame: two per entry of the first choice, and one per entry of each later choice."""
+        """Count the random numbers per frame: two per entry of the first code, and one per entry of each later code."""
         return 2 * len(self.head) + (self.config.codebooks - 1) * self.config.choices
 
     def frame(

@@ -63,12 +63,12 @@ class HubTokenizer:
             raise WeightsError("it gives no ids for a sentence")
 
     def encode(self, text: str) -> list[int]:
-        """See Tokenizer."""
+        """Convert text to ids."""
         with naming(self._path):
             return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def special(self, token: str) -> int:
-        """See Tokenizer."""
+        """Return the id of a special token. Raises WeightsError if the tokenizer has no such token."""
         return _require_id(token, self._tokenizer.token_to_id(token))
 
 
@@ -88,7 +88,7 @@ class TableTokenizer:
         self._split = re.compile("(" + "|".join(map(re.escape, sorted(self._special, key=len, reverse=True))) + ")")
 
     def encode(self, text: str) -> list[int]:
-        """See Tokenizer."""
+        """Convert text to ids."""
         ids: list[int] = []
         for span in self._split.split(text):
             if span in self._special:
@@ -99,7 +99,7 @@ class TableTokenizer:
         return ids
 
     def special(self, token: str) -> int:
-        """See Tokenizer."""
+        """Return the id of a special token. Raises WeightsError if the tokenizer has no such token."""
         return _require_id(token, self._special.get(token))
 
     def _merge_bytes(self, word: bytes) -> list[int]:
@@ -145,7 +145,7 @@ def speech_ids(config: DualConfig, tokenizer: Tokenizer) -> tuple[int, int, int]
     """Look up the ids of the first and the last speech token, and of the end of speech.
 
     Raises:
-        WeightsError: the tokenizer and ``config.json`` differ, or the number of ids is not that of codes.
+        WeightsError: the tokenizer and ``config.json`` differ, or the number of speech tokens is not the codebook size.
     """
     names = ("<|semantic:0|>", f"<|semantic:{config.entries - 1}|>", "<|im_end|>")
     first_id, last_id, end_id = (tokenizer.special(name) for name in names)
@@ -196,13 +196,13 @@ class DualVoice:
         return hashlib.sha256(self.to_bytes()).hexdigest() if self.references else ""
 
     def to_bytes(self) -> bytes:
-        """Serialize for a stored voice."""
+        """Serialize the references, for storage."""
         items = [(reference.text, reference.codes.numpy().astype("<i2").tobytes()) for reference in self.references]
         return cast("bytes", msgpack.packb([_FORM, *items]))
 
     @classmethod
     def from_bytes(cls, packed: bytes, codebooks: Sequence[int]) -> DualVoice | None:
-        """Deserialize `to_bytes`; return None for another format, or for codes outside codebooks of these sizes."""
+        """Restore a voice from `to_bytes`; return None for another format, or for codes outside these codebook sizes."""
         try:
             form, *items = msgpack.unpackb(packed)
             if form != _FORM:
@@ -231,7 +231,7 @@ class Prompts(ABC):
 
     @abstractmethod
     def turn(self, text: str) -> Tensor:
-        """Return the columns of a text to synthesize, after which the model generates speech."""
+        """Return the columns of a text to synthesize; the model then generates its speech."""
 
     def end(self) -> Tensor:
         """Return the columns between the speech of a turn and the next turn."""
@@ -253,7 +253,7 @@ class ChatPrompts(Prompts):
     tagged = True
 
     def start(self, references: Sequence[Reference]) -> Tensor:
-        """See Prompts. A reference's text without a tag gets the speaker tag of the reference's index."""
+        """Return the system message with the references; a text without a speaker tag gets the tag of its index."""
         if not references:
             return self._text("<|im_start|>system\n", "convert the provided text to speech", "<|im_end|>\n")
         tags = (
@@ -265,7 +265,7 @@ class ChatPrompts(Prompts):
         return torch.cat((before, *map(self._speech, references), self.end()))
 
     def turn(self, text: str) -> Tensor:
-        """See Prompts."""
+        """Return the columns of a user message, and of the beginning of the answer."""
         return self._text("<|im_start|>user\n", text, "<|im_end|>\n", "<|im_start|>assistant\n<|voice|>")
 
 
@@ -275,12 +275,12 @@ class InterleavedPrompts(Prompts):
     tagged = False
 
     def start(self, references: Sequence[Reference]) -> Tensor:
-        """See Prompts."""
+        """Return the texts of the references, each followed by its speech."""
         columns = [self._text("<|interleave|>")]
         for reference in references:
             columns += [self.turn(reference.text), self._speech(reference), self.end()]
         return torch.cat(columns)
 
     def turn(self, text: str) -> Tensor:
-        """See Prompts."""
+        """Return the columns of a text to synthesize."""
         return self._text(FIRST_SPEAKER, text)

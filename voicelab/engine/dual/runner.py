@@ -1,4 +1,4 @@
-"""Implementation of `core.scheduler.Runner` for open weights: chunked prefill, frames, turns and parking."""
+"""Implementation of `core.scheduler.Runner` for open weights: chunked prefill, generation of frames, and parking of rows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class DualRow:
 
 
 class DualRunner:
-    """A language model and its slots.
+    """A language model, and its KV cache with a slot for each row.
 
     Args:
         model: must not change afterwards.
@@ -97,7 +97,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def admit(self, row: int, voice: DualVoice, settings: Settings, seed: int) -> None:
-        """See Runner. `step` prefills the references. A reference whose text has no speaker tag is of the first speaker."""
+        """Start a sequence in an empty row; references without a speaker tag are assigned to the first speaker."""
         self._step.drop(row)
         start = self._prompts.start([self._tagged(reference) for reference in voice.references])
         self.rows[row] = DualRow(voice, settings, seed, start, start[:0])
@@ -105,7 +105,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def add_segment(self, row: int, segment: Turn) -> None:
-        """See Runner. Previous turns stay in the slot while there is room; then all but the latest are dropped.
+        """Start the next turn of a row; if its slot has no room for all earlier turns, only the latest is kept.
 
         Raises:
             EngineError: references and text leave no room for speech.
@@ -132,7 +132,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def step(self, rows: Sequence[int]) -> list[RowStep]:
-        """See Runner. A row with a pending prompt or a frame in flight returns no codes."""
+        """Compute one frame per row; a row that has a pending prompt or whose frame is not computed yet returns no codes."""
         states = [self.rows[row] for row in rows]
         if not any(state.failed for state in states):  # a failed row also fails when it is stepped alone
             self._read(rows)
@@ -151,7 +151,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def park(self, row: int) -> DualRow:
-        """See Runner. The content of the slot is copied to host memory."""
+        """Remove and return a row's state; the keys and values are copied to host memory."""
         self._collect(0)
         state = self.rows.pop(row)
         state.parked_slot = self.slots.take(row, state.latest.position).cpu()
@@ -159,7 +159,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def resume(self, row: int, parked: DualRow) -> None:
-        """See Runner."""
+        """Restore the state that `park` removed from this or another row."""
         self._step.drop(row)
         if parked.parked_slot is not None:
             self.slots.put(row, parked.parked_slot)
@@ -168,12 +168,12 @@ class DualRunner:
 
     @torch.inference_mode()
     def discard(self, row: int) -> None:
-        """See Runner."""
+        """Clear a row after a failed step."""
         self._step.drop(row)
         self.slots.clear(row)
 
     def free_memory(self) -> None:
-        """See Runner."""
+        """Release the cached keys and values of references, and cached device memory."""
         self._prefixes.clear()
         if (kind := self.model.device.type) != "cpu":
             getattr(torch, kind).empty_cache()
@@ -184,7 +184,7 @@ class DualRunner:
         return replace(reference, text=FIRST_SPEAKER + reference.text)
 
     def _begin(self, row: int, state: DualRow) -> None:
-        """Start with an empty slot, or with the cached prefix of the voice's references."""
+        """Start a row with an empty slot, or with the cached keys and values of the voice's references."""
         prefix = self._prefixes.get(state.voice.key)
         if prefix is not None:
             self._prefixes.move_to_end(state.voice.key)
@@ -208,7 +208,7 @@ class DualRunner:
                     self._cache_prefix(state.voice.key, self.slots.take(row, len(state.start)))
 
     def _cache_prefix(self, key: str, prefix: Tensor) -> None:
-        """Cache the prefix of a voice's references; the latest prefixes are kept, as many as fit in one slot."""
+        """Cache the keys and values of a voice's references; the oldest are dropped if all exceed the size of a slot."""
         self._prefixes[key] = prefix
         while sum(cached.shape[3] for cached in self._prefixes.values()) > self.model.positions:
             self._prefixes.popitem(last=False)
@@ -237,7 +237,7 @@ class DualRunner:
         )
 
     def _collect(self, unread: int) -> None:
-        """Read frames until at most `unread` are in flight."""
+        """Read the oldest frames in flight until at most `unread` remain."""
         while self._step.unread > unread:
             for row, frame in self._step.read().items():
                 state = self.rows[row]
@@ -249,7 +249,7 @@ class DualRunner:
                     self._step.drop(row)
 
     def _advance(self, state: DualRow) -> RowStep:
-        """Return the row's next frame, if computed."""
+        """Return the row's next computed frame; a step without codes if none is ready."""
         if not state.ready:
             return RowStep(None)
         frame = state.ready.popleft()

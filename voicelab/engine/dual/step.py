@@ -1,4 +1,4 @@
-"""One frame for all rows: a function of small tables, run as a CUDA graph on a CUDA device.
+"""Computation of a frame for all rows, from small tables of inputs; on CUDA devices it runs as a CUDA graph.
 
 Row states stay on the device, so that the next frame can be launched while the codes of this one are copied to the
 host. The slow transformer, sampling and all passes of the fast transformer are one graph per batch size and
@@ -37,12 +37,12 @@ class RowState:
     """First entries of the previous frames; -1 for none."""
 
     def numbers(self) -> list[int]:
-        """Flatten to the device's representation."""
+        """Return the state as a list of integers, as stored on the device."""
         return [*self.column, self.position, self.frame, self.turn_frames, *self.recent]
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> RowState:
-        """Parse the device's representation."""
+        """Restore a state from the integers of `numbers`."""
         *column, position, frame, turn_frames = numbers[:-WINDOW]
         return cls(tuple(column), position, frame, turn_frames, tuple(numbers[-WINDOW:]))
 
@@ -91,7 +91,7 @@ class _FrameBuffers:
 
 @dataclass(frozen=True)
 class _States:
-    """Row states before and after a frame."""
+    """Functions that compute the states of rows before and after a frame."""
 
     model: DualLM
     widths: tuple[int, ...]
@@ -100,7 +100,7 @@ class _States:
     def begin(
         self, table: Tensor, settings: Tensor, before: Tensor, along: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Compute states (rows, width), random numbers, whether to redraw, and the mask.
+        """Compute states (rows, width), random numbers, redraw flags, and the attention mask.
 
         The mask is computed once for all layers, because a compiler would recompute it in each layer. Its length is that of
         `along`, a tensor and not a number, so that the compiled code serves all lengths.
@@ -128,7 +128,7 @@ def _powers(smallest: int, largest: int) -> list[int]:
 
 
 class DualStep:
-    """Steps a model for rows 0 to `rows` - 1, each with the slot of its index.
+    """Computes frames for rows 0 to `rows` - 1; each row uses the slot with its index.
 
     Args:
         model: must not change afterwards.
@@ -169,7 +169,7 @@ class DualStep:
         self._after = torch.zeros(rows, width + 2, dtype=torch.int64, device=device)
 
     def prepare(self) -> None:
-        """Compile, and capture the graphs of all sizes ahead of time. Overwrites the beginnings of all slots."""
+        """Compile the model, and capture the graphs of all sizes; this overwrites the first positions of all slots."""
         max_rows, max_length = self.slots.rows, self.slots.positions
         if self._regions is not None:
             for rows, step in ((1, "frames of one row (step 1 of 2)"), (2, "frames of several rows (step 2 of 2)")):
@@ -191,14 +191,14 @@ class DualStep:
         return any(row in flight.rows for flight in self._flying)
 
     def drop(self, row: int) -> None:
-        """Discard frames in flight of this row, because its state is replaced."""
+        """Discard the frames in flight of a row whose state is replaced."""
         for flight in self._flying:
             flight.rows.discard(row)
 
     def launch(self, inputs: Mapping[int, RowInput], idle: Mapping[int, int]) -> None:
-        """Launch a frame of each row, which `read` will return; at most one other frame may be in flight.
+        """Launch a frame of each row, which `read` returns later; at most one other frame may be in flight.
 
-        Only the slots change, each at the row's position.
+        A launch writes only to the slots, at the position of each row.
 
         Args:
             inputs: inputs of the frame by row.
@@ -236,14 +236,14 @@ class DualStep:
         }
 
     def prefill(self, row: int, columns: Tensor, position: int) -> None:
-        """Append columns (n, 1 + codebooks) to a row's slot, from a position on."""
+        """Append columns (n, 1 + codebooks) to a row's slot, starting at `position`."""
         device, n = self.model.device, len(columns)
         at = torch.arange(position, position + n, device=device)[None]
         on_device = columns.pin_memory().to(device, non_blocking=True) if self._cuda else columns.to(device)
         self.model.slow(self.model.embed(on_device[None]), self.slots, slice(row, row + 1), at, position + n)
 
     def _fill(self, flight: _FrameBuffers, inputs: Mapping[int, RowInput], idle: Mapping[int, int], rows: int) -> None:
-        """Fill the tables. Rows without an input are computed too, but write only to their next free position."""
+        """Fill the input tables. Rows without an input are also computed, but write only to their next free position."""
         blank, width = (0,) * self._widths[0], sum(self._widths)
         table, settings = [], []
         for row in range(rows):
@@ -259,7 +259,7 @@ class DualStep:
         flight.table[:rows], flight.settings[:rows] = torch.tensor(table), torch.tensor(settings)
 
     def _frame(self, rows: int, length: int) -> None:
-        """Compute `_after` from `_before` and the tables; idempotent."""
+        """Compute the states `_after` the frame from the states `_before` it and the tables; idempotent."""
         table, settings = (tensor[:rows] for tensor in self._on_device)
         along = self.model.slow.rotary[:length]
         state, u, redrawn, mask = self._begin(table, settings, self._before[:rows], along)

@@ -23,7 +23,7 @@ _INT8_MAX = 127
 
 @dataclass(frozen=True)
 class Int8Matrix:
-    """A matrix (out, in), quantized to int8 by rows."""
+    """A matrix (out, in) quantized to int8, with a scale for each row."""
 
     weight: Tensor
     """(out, in) int8."""
@@ -58,7 +58,7 @@ def linear(x: Tensor, weight: Matrix) -> Tensor:
 
 
 def packed(weight: Tensor) -> Tensor:
-    """Reorder a matrix for oneDNN's bf16 products, where the CPU supports them, which makes them twice as fast."""
+    """Reorder a matrix for oneDNN, which doubles the speed of bf16 products, if the CPU supports them."""
     ops = torch.ops.mkldnn
     if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not ops._is_mkldnn_bf16_supported():  # noqa: SLF001
         return weight
@@ -67,7 +67,7 @@ def packed(weight: Tensor) -> Tensor:
 
 
 def dequantized(x: Tensor, weight: Int8Matrix) -> Tensor:
-    """Multiply like `linear`, but in plain operations, which a compiler fuses so that only int8 is read from memory."""
+    """Multiply like `linear`, in operations that a compiler can fuse, so that only int8 is read from memory."""
     return F.linear(x, weight.weight.to(x.dtype)) * weight.scale
 
 
@@ -99,7 +99,7 @@ class Slots:
 
 
 def bytes_of(config: TowerConfig, positions: int, width: int) -> int:
-    """Compute the size in bytes of the keys and values of `positions` positions, at `width` bytes per number."""
+    """Compute the size in bytes of the keys and values of `positions` positions, with `width` bytes per number."""
     return 2 * config.layers * config.kv_heads * config.head_width * positions * width
 
 
@@ -119,7 +119,7 @@ class TowerLayer:
     k_norm: Tensor | None
 
     def rounded(self) -> TowerLayer:
-        """Return a copy with int8 matrices."""
+        """Return a copy with matrices quantized to int8."""
         wqkv, wo, w13, w2 = (Int8Matrix.of(matrix) for matrix in (self.wqkv, self.wo, self.w13, self.w2))
         return replace(self, wqkv=wqkv, wo=wo, w13=w13, w2=w2)
 
@@ -143,7 +143,7 @@ class Tower:
         self.layer: Callable[..., Tensor] = self._layer
 
     def compiled(self, regions: Regions) -> Tower:
-        """Return a copy whose layers run compiled, all by the same code."""
+        """Return a copy with compiled layers, which share the compiled code."""
         tower = copy.copy(self)
         tower.layer = regions.compiled(self._layer, {2: 3, 4: -1})
         return tower
@@ -168,7 +168,7 @@ class Tower:
             positions: (rows, n) int64, or (1, n) for all rows.
             length: number of positions of a slot to attend to; more than the largest of `positions`.
             mask: result of `mask` for the same arguments, if already computed.
-            full: whether all positions to attend to are visible from each of `positions`, so that no mask is needed.
+            full: whether each of `positions` attends to all `length` positions, so that no mask is needed.
         """
         if mask is None and not full:
             mask = self.mask(positions, length, x.dtype)

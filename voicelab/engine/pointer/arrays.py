@@ -34,13 +34,13 @@ ROW_SCALES = ".row_scales"
 
 
 class Weights:
-    """Tensors of a checkpoint by name. A tensor is converted when it is taken, once; `finish` rejects unused tensors."""
+    """Tensors of a checkpoint by name. `take` converts a tensor and removes it; `finish` rejects the remaining tensors."""
 
     def __init__(self, tensors: dict[str, NDArray[Any]], prefix: str = "") -> None:
         self._tensors, self._prefix = tensors, prefix
 
     def under(self, prefix: str) -> Weights:
-        """Return the tensors whose names begin with a prefix, without it."""
+        """Return the tensors whose names begin with a prefix, which is removed from the names."""
         return Weights(self._tensors, self._prefix + prefix)
 
     def take(self, name: str, *shape: int) -> Floats:
@@ -57,7 +57,7 @@ class Weights:
         return tensor
 
     def finish(self) -> None:
-        """Raise WeightsError if tensors under the prefix were not taken."""
+        """Raise WeightsError if tensors were not taken."""
         if left := sorted(name for name in self._tensors if name.startswith(self._prefix)):
             raise WeightsError(f"the tensors do not match the configuration: unexpected {', '.join(left[:5])}")
 
@@ -81,10 +81,10 @@ def widened(tensors: Mapping[str, NDArray[Any]], name: str) -> Floats:
 
 
 def _rounded(x: Floats) -> Floats:
-    """Round products of int8 and float16 numbers to float16, so that they equal those of revisions that computed in float16.
+    """Round products of int8 and float16 numbers to float16, as earlier revisions of the engine computed them.
 
-    This is several times as fast as a cast. Subnormal products are multiples of 2^-24, the smallest float16, so they are
-    exact.
+    This bit operation is several times as fast as a cast. Subnormal products are multiples of 2^-24, the smallest float16,
+    so they are exact.
     """
     bits = x.view(np.uint32)
     up = bits >> 13
@@ -96,9 +96,9 @@ def _rounded(x: Floats) -> Floats:
 
 
 class _Areas:
-    """Memory for weights that stay loaded, in large areas.
+    """Allocator of large memory areas for weights that stay loaded.
 
-    Linux backs large areas by huge pages, so that a frame takes a fifth less time.
+    Linux uses huge pages for large areas, which reduces the time of a frame by a fifth.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ _areas: Final = _Areas()
 
 
 def linear(weight: Floats, bias: Floats | None = None) -> Multiply:
-    """Return a function that multiplies (n, in) → (n, out) by a weight (out, in); results of rows are equal in any batch.
+    """Return a function that multiplies (n, in) → (n, out) by a weight (out, in); a row's result is equal in any batch.
 
     Each row is multiplied separately, because matrix-matrix products round differently from matrix-vector products. The
     weight is processed block by block, so that a block stays in the cache for all rows.
@@ -139,7 +139,7 @@ def linear(weight: Floats, bias: Floats | None = None) -> Multiply:
 
 
 def product(weight: Floats, bias: Floats | None = None) -> Multiply:
-    """Return a function that multiplies sequences (n, in) → (n, out): faster than `linear`, but rounding depends on n."""
+    """Return a function that multiplies sequences (n, in) → (n, out), faster than `linear`; the rounding depends on n."""
     out, width = weight.shape
     blocks = _blocks(weight, _MATRIX_SIZE // (_ROWS * width))
 
@@ -206,7 +206,7 @@ def gelu(x: Floats) -> Floats:
 
 
 class Layer:
-    """One layer of a stack; see lm.Block. The order of rotary pairs is folded into the weights, the scale into `rotation`.
+    """One layer of a stack; see lm.Block. The weights are reordered for rotary pairs; `rotation` includes the scale.
 
     Args:
         multiply: makes the layer's products, `linear` or `product`.
@@ -262,7 +262,7 @@ class NumpyStack:
         self.head, self._window = config.width // config.heads, config.window
 
     def both_ways(self, x: Floats) -> Floats:
-        """Run the stack on a sequence (n, width), each position attending to those in the window before and after it."""
+        """Run the stack on a sequence (n, width); a position attends to the positions within the window on both sides."""
         positions = np.arange(len(x), dtype=np.float32)
         turn = rotation(positions, self.head)
         hidden = np.abs(positions[:, None] - positions) >= self._window

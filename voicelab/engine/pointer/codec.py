@@ -1,18 +1,18 @@
 """The neural codec: encodes audio as a few integers per frame, and decodes these to audio causally.
 
-The codes carry timbre, pitch and words; ``decode(codes)`` needs nothing else. The encoder sees a log spectrum of reference
-audio, with look-ahead; residual vector quantization (Zeghidour et al., SoundStream, 2021) makes the codes; the decoder
-predicts F0 and the filters of a vocoder: a pulse train and noise, each filtered in the short-time Fourier domain, then
-overlap-added.
+The codes carry timbre, pitch and words; ``decode(codes)`` needs nothing else. The encoder reads the log spectrum of
+reference audio, with look-ahead; residual vector quantization (Zeghidour et al., SoundStream, 2021) converts it to codes.
+The decoder predicts F0 and the filters of a vocoder, which filters a pulse train and noise in the short-time Fourier domain.
 
 The convolutions stream: decoding chunk by chunk gives the same samples as decoding at once. A streaming module keeps no
 state: it reads its state from a `Carry` and appends the state for the next chunk, so one module serves any number of streams.
 
 The vocoder is harmonic-plus-noise synthesis (Stylianou 2001; in networks: Engel et al., DDSP, 2020) with a minimum-phase
-harmonic filter; only the resonance of the glottal flow has maximum phase, as in speech. It has no learned parameters and is
-differentiable. The pulse train has a closed form (the Dirichlet kernel), so its cost does not grow with the number of
-harmonics. Time is counted in steps of `STEP` samples. The filter of step j covers the window that ends with step j, so the
-vocoder is causal. Samples are complete `LAG` samples after their step, which is the latency of the overlap-add.
+harmonic filter; only the resonance of the glottal flow has maximum phase, as in speech. The vocoder has no learned
+parameters and is differentiable. The pulse train has a closed form (the Dirichlet kernel), so its cost does not grow with
+the number of harmonics. Time is counted in steps of `STEP` samples. The filter of step j covers the window that ends with
+step j, so the vocoder is causal. Samples are complete `LAG` samples after their step, which is the latency of the
+overlap-add.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Vocoder(nn.Module):
             f0: (batch, steps) Hz at the end of each step, positive.
             harmonic: (batch, steps, bands) natural log gains of the pulse train's filter.
             noise: (batch, steps, bands) natural log gains of the noise's filter.
-            carry: the phase and F0 at the end of the previous chunk, its latest pulses, its overlap-add tail, and the number
-                of steps so far, which is the position in the noise.
+            carry: the phase and F0 at the end of the previous chunk, its latest pulses and overlap-add tail, and the number
+                of steps so far, which selects the segment of noise.
 
         Returns:
             (batch, steps * STEP) samples, delayed by `LAG`: the first `LAG` samples of a stream precede its first frame.
@@ -150,7 +150,7 @@ class Vocoder(nn.Module):
         return pulses * 2 * torch.sqrt(hz / self.sample_rate)
 
     def _response(self, log_gain: Tensor, f0: Tensor) -> Tensor:
-        """Compute the response of a log magnitude: minimum phase (Oppenheim and Schafer, ch. 13) plus glottal phase."""
+        """Compute the frequency response for log gains: minimum phase (Oppenheim and Schafer, ch. 13) plus glottal phase."""
         # The glottal flow rises slowly and ends abruptly: a resonance of maximum phase (Doval, d'Alessandro, Henrich, 2006).
         cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
         octave = self.hz / f0[..., None]
@@ -267,17 +267,17 @@ class Filters:
 
     @property
     def harmonic(self) -> Tensor:
-        """(batch, steps, bands) log gains of the pulse train's filter."""
+        """Log gains of the pulse train's filter, shape (batch, steps, bands)."""
         return (self._clean_envelope + 0.5 * F.logsigmoid(self.voicing)).clamp(min=FAINTEST)
 
     @property
     def noise(self) -> Tensor:
-        """(batch, steps, bands) log gains of the noise's filter."""
+        """Log gains of the noise's filter, shape (batch, steps, bands)."""
         return (self._clean_envelope + 0.5 * F.logsigmoid(-self.voicing)).clamp(min=FAINTEST)
 
     @property
     def _clean_envelope(self) -> Tensor:
-        """The envelope without its noise floor, sharpened to compensate for the smearing by bands and synthesis window."""
+        """Envelope without its noise floor, sharpened because bands and the synthesis window smooth it."""
         average = F.avg_pool1d(F.pad(self.envelope, (1, 1), mode="replicate"), 3, stride=1)
         sharp = 2 * self.envelope - average
         share = torch.exp(2 * (SILENCE - sharp)).clamp(max=1 - 1e-6)
@@ -288,8 +288,8 @@ class Filters:
 class Decoder(nn.Module):
     """Decoder of latents to audio, chunk by chunk or at once.
 
-    The envelope is a linear map of the frame's latent (the principal components of envelopes, so that distances between
-    latents are distances between envelopes) plus the output of two stages of convolutions.
+    The spectral envelope is the sum of a linear function of the frame's latent and the output of two stages of convolutions.
+    Latents are principal components of envelopes, so distances between latents are distances between envelopes.
     """
 
     def __init__(self, config: CodecConfig) -> None:
@@ -364,7 +364,7 @@ class DecoderStream:
     def feed(self, codes: Tensor, final: bool = False) -> Tensor:
         """Decode codes (batch, n, codebooks) to the float32 samples (batch, …) that they complete.
 
-        The final block, which may be empty, flushes the stream: its last frame is repeated during the overlap.
+        The final block, which may be empty, flushes the stream: the last frame is repeated to complete its overlap-add.
         """
         latents = self._codec.quantizer.decode(codes)
         if final:
@@ -394,20 +394,20 @@ class TorchCodec:
         return cls(filled(module, tensors, "codec.").to(device))
 
     def latents(self, samples: Samples) -> Floats:
-        """See numpy_codec.SpeechCodec."""
+        """Encode audio (time,) to latents (n, latent)."""
         return _array(self.module.latents(self._tensor(samples)[None])[0])
 
     def quantize(self, latents: Floats) -> Codes:
-        """See numpy_codec.SpeechCodec."""
+        """Quantize latents (n, latent) to codes (n, codebooks)."""
         codes: Codes = self.module.quantizer.encode(self._tensor(latents)[None])[0].cpu().numpy()
         return codes
 
     def dequantize(self, codes: Codes) -> Floats:
-        """See numpy_codec.SpeechCodec."""
+        """Sum the codebook entries of codes (n, codebooks) to latents (n, latent)."""
         return _array(self.module.quantizer.decode(self._tensor(codes)))
 
     def open(self, gain: Floats | None = None) -> TorchStream:
-        """See numpy_codec.SpeechCodec."""
+        """Open a decoding stream with the gain of a speaker."""
         return TorchStream(self.module, None if gain is None else self._tensor(gain))
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
@@ -421,13 +421,13 @@ class TorchStream:
         self._module, self._gain, self._stream = module, gain, DecoderStream(module, gain)
 
     def feed(self, codes: Codes, final: bool = False) -> Samples:
-        """See numpy_codec.Stream."""
+        """Decode codes (n, codebooks) to the samples that they complete; the final block flushes the stream."""
         device = self._module.decoder.leave.weight.device
         return _array(self._stream.feed(torch.from_numpy(codes)[None].to(device), final)[0])
 
     @torch.inference_mode()
     def render(self, latents: Floats) -> Samples:
-        """See numpy_codec.Stream."""
+        """Decode latents (n, latent) to samples (n * hop,), delayed by `LAG`."""
         device = self._module.decoder.leave.weight.device
         return _array(self._module.decoder(torch.from_numpy(latents)[None].to(device), Carry([None]), self._gain)[0])
 

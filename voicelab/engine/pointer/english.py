@@ -50,7 +50,7 @@ class Lexicon:
     """Pronounces single words.
 
     Args:
-        guess: pronounces words that are neither in the lexicon, nor spelled, nor a known word with an ending.
+        guess: pronounces words that are not in the lexicon, not spelled out, and not a known word with an ending.
     """
 
     def __init__(self, guess: Guess) -> None:
@@ -82,7 +82,7 @@ class Lexicon:
         return self._word(lower)
 
     def look_up(self, word: str) -> tuple[str, ...] | None:
-        """Return the phones of a word in the lexicon or of a word from `word_of_arpabet`; None if the word is unknown."""
+        """Return the phones of a word in the lexicon, or of a word that `word_of_arpabet` encoded; None if it is unknown."""
         if word.startswith(_SPAN) and (span := _span_phones(word)):
             return span
         entry = _EXCEPTIONS.get(word) or self._lexicon.get(word)
@@ -92,7 +92,7 @@ class Lexicon:
         return phones
 
     def spelling(self, word: str) -> str:
-        """Return the spelling of a word for word times; for a word from `word_of_arpabet` without spelling, its phones."""
+        """Return the spelling of a word for word times, or the phones if `word_of_arpabet` encoded it without a spelling."""
         if not word.startswith(_SPAN) or not (phones := _span_phones(word)):
             return word
         _, _, name = word.partition("qq")
@@ -111,7 +111,7 @@ class Lexicon:
         return phones or self._guess(word)
 
     def _with_ending(self, word: str) -> tuple[str, ...] | None:
-        """Pronounce a known word in the plural, or a word with an apostrophe that is known without it."""
+        """Pronounce the plural of a known word, or a word with an apostrophe whose form without it is known."""
         if word.endswith("s") and not word.endswith("ss") and (stem := self.look_up(word[:-1])):
             return (*stem, *plural(stem[-1]))
         return self.look_up(word.replace("'", "")) if "'" in word else None
@@ -120,7 +120,7 @@ class Lexicon:
 def word_of_arpabet(arpabet: str, word: str = "") -> str:
     """Encode an Arpabet span, "R IY1 D", as a word of letters that passes through normalization unchanged.
 
-    `word` is its spelling, "" if unknown. Returns "" if the span is not CMU Arpabet; a vowel without a digit is stressed.
+    `word` is the spelling, "" if unknown. Returns "" if the span is not CMU Arpabet; a vowel without a digit is stressed.
     """
     coded = []
     for name in arpabet.split():
@@ -160,7 +160,7 @@ def arpabet_of_ipa(ipa: str) -> tuple[str, str]:
 
 
 def with_accents(text: str) -> str:
-    """Encode loan words and names with diacritics, such as "résumé", like `word_of_arpabet`."""
+    """Encode loan words and names with diacritics, such as "résumé", as `word_of_arpabet` encodes phones."""
     return replace_loan_words(text, _loan_word)
 
 
@@ -170,14 +170,14 @@ def _loan_word(letters: str, arpabet: str, ending: str) -> str:
 
 
 def _span_phones(word: str) -> tuple[str, ...]:
-    """Decode a word from `word_of_arpabet`; return () for any other word."""
+    """Return the phones of a word that `word_of_arpabet` encoded; () for any other word."""
     coded = word.removeprefix(_SPAN).partition("qq")[0].split("q")
     phones = tuple(code if code in PHONES else code[:-1] + {"u": "0", "i": "1"}.get(code[-1:], "?") for code in coded)
     return phones if all(phone in PHONES for phone in phones) else ()
 
 
 def _is_spelled(word: str, in_lexicon: bool) -> bool:
-    """Whether a word in capitals is spelled: FBI but not RAM, UCLA but not NASA."""
+    """Return whether a word in capitals is spelled out: FBI but not RAM, UCLA but not NASA."""
     lower = word.lower()
     if not (word.isupper() and word.isalpha() and len(word) > 1) or lower in _WORD_ACRONYMS:
         return False
@@ -185,7 +185,7 @@ def _is_spelled(word: str, in_lexicon: bool) -> bool:
 
 
 def _unsayable(word: str) -> bool:
-    """Return whether a word can only be spelled. Longer words without a vowel are noise, left to the G2P model."""
+    """Return whether a word has no vowels and is short enough to be spelled out; the G2P model pronounces longer ones."""
     return len(word) <= _MAX_SPELLED_LETTERS and not _VOWEL_LETTERS & set(word)
 
 
@@ -194,7 +194,7 @@ def _spell(letters: str) -> tuple[str, ...]:
 
 
 def plural(phone: str) -> tuple[str, ...]:
-    """Return the plural ending after a phone."""
+    """Return the phones of the plural ending after a phone."""
     if phone in _SIBILANTS:
         return ("ax0", "z")
     return ("s",) if phone in _VOICELESS else ("z",)
@@ -258,7 +258,7 @@ G2P = StackConfig(width=128, layers=3, heads=4, hidden=320, window=64)
 
 
 class Guesser:
-    """The G2P model, which computes scores of phones from letters. Id 0, the padding of the inventory, is CTC's blank.
+    """The G2P model, which computes logits of phones from letters. Id 0, the padding of the inventory, is the blank of CTC.
 
     Raises:
         WeightsError: a tensor is missing, unexpected, or of another shape.

@@ -61,16 +61,16 @@ class PointerRunner:
         self.rows: dict[int, PointerRow] = {}
 
     def admit(self, row: int, voice: SpeakerFit, settings: Settings, seed: int) -> None:
-        """See Runner."""
+        """Start a new sequence in an empty row."""
         self.slow.reset(row)
         speaker = self.model.encode_speaker(voice.conditioning[None])[0]
         self.rows[row] = PointerRow(row, settings, random_numbers(seed), speaker)
 
     def add_segment(self, row: int, segment: Phonemes) -> None:
-        """See Runner. The pointer moves to the start of the segment.
+        """Start the next segment of a row, with the pointer at its first phone.
 
-        The first phone of the segment is repeated after its end as context, because in training speech nearly always
-        continued after a pause. The pointer never reaches the repeated phone.
+        This phone is also appended to the segment as context, because speech in the training data usually continues after a
+        pause. The pointer never reaches the appended phone.
         """
         state = self.rows[row]
         previous = state.segment
@@ -82,7 +82,7 @@ class PointerRunner:
         state.pointer, state.dwell = state.context_length, 0
 
     def step(self, rows: Sequence[int]) -> list[RowStep]:
-        """See Runner. A segment ends when the pointer passes its end."""
+        """Compute one frame per row; a segment ends when the pointer passes its last phone."""
         states = [self.rows[row] for row in rows]
         before = [self.slow.position(row) for row in rows]
         try:
@@ -94,24 +94,24 @@ class PointerRunner:
         return [self._advance(state, frame, move) for state, frame, move in zip(states, codes, moves, strict=True)]
 
     def park(self, row: int) -> PointerRow:
-        """See Runner."""
+        """Remove and return all state of a row."""
         state = self.rows.pop(row)
         state.parked_cache = self.slow.take(row)
         return state
 
     def resume(self, row: int, parked: PointerRow) -> None:
-        """See Runner."""
+        """Restore the state that `park` removed from this or another row."""
         if parked.parked_cache is not None:
             self.slow.put(row, parked.parked_cache)
         parked.row, parked.parked_cache = row, None
         self.rows[row] = parked
 
     def discard(self, row: int) -> None:
-        """See Runner."""
+        """Clear a row after a failed step."""
         self.slow.reset(row)
 
     def free_memory(self) -> None:
-        """See Runner."""
+        """Release cached memory."""
         self.model.free_memory()
 
     def _advance(self, state: PointerRow, frame: Codes, move: int) -> RowStep:
@@ -171,12 +171,12 @@ class PointerFamily:
         self._small: Memo[LanguageModel] = Memo(1)
 
     def runners(self, model: Model, rows: int) -> Callable[[], PointerRunner]:
-        """See engine.family.Family."""
+        """Load a model on first use, and return a function that makes a runner with `rows` rows."""
         small = partial(checkpoint.load_small, self.checkpoint, self._device)
         return partial(PointerRunner, self._small.get("", small) if model == "s1" else self.checkpoint.lm, rows)
 
     def plan(self, call: Call) -> SpeechPlan:
-        """See engine.family.Family. Notes concern the text as a whole, so that segments do not repeat them."""
+        """Plan the segments of a call's text; notes are collected from the whole text, so that none is repeated."""
         request = call.request
         tagged = read_tags(request.text, call.model, lambda tag: self._spelled(tag) or tag.word)
         if "<|phoneme_start|>" in tagged.said:
@@ -225,7 +225,7 @@ class PointerFamily:
     def _spelled(self, tag: Tag) -> str:
         """Return text that the front end reads as the phonemes of a tag; "" if they are not valid pinyin, Arpabet or IPA.
 
-        Pinyin becomes Chinese characters, Arpabet and IPA a word of letters that code the phones.
+        Pinyin is converted to Chinese characters, Arpabet and IPA to a word whose letters encode the phones.
         """
         pinyin = characters_of_pinyin(tag.name) if "zh" in self.languages else ""
         arpabet = word_of_arpabet(tag.name, tag.word)
@@ -242,33 +242,33 @@ class PointerFamily:
         return frozenset(accumulate(sum(len(read.words) for read in self._read(request, span)) for span in word_spans))
 
     def preset(self, id: str) -> SpeakerProfile:
-        """See engine.family.Family."""
+        """Return the speaker of a preset."""
         return SpeakerProfile(self.checkpoint.speakers[id], None)
 
     @COMPUTING
     def speaker(self, references: Sequence[ReferenceAudio]) -> SpeakerProfile:
-        """See engine.family.Family."""
+        """Measure one speaker from all references."""
         return self.references.speaker(references)
 
     def unpack(self, packed: bytes) -> SpeakerProfile | None:
-        """See engine.family.Family."""
+        """Deserialize a stored speaker; return None for another format."""
         width = self.checkpoint.speakers[self.presets[0].id].size
         return SpeakerProfile.from_bytes(packed, width, self.checkpoint.codec.config.filter_bands)
 
     def voice(self, speaker: SpeakerProfile, parts: EngineParts) -> SpeakerFit:
-        """See engine.family.Family. A speaker outside the training data is fitted to the model."""
+        """Convert a speaker for the runner; a speaker outside the training data is fitted to the model."""
         return self._fitter.fit(speaker, parts.scheduler, parts.decoding)
 
     @COMPUTING
     def similarity(self, codes: Codes, voice: SpeakerFit) -> float:
-        """See engine.family.Family. The similarity is computed from the codes, so that no audio is re-encoded."""
+        """Compute the similarity of speech to a voice, from the codes, so that no audio is encoded again."""
         codec, lm = self.checkpoint.codec, self.checkpoint.lm
         speech_statistics = speaker_statistics(codec.dequantize(codes))
         encoded = lm.encode_speaker(np.stack([speech_statistics, voice.target, *self.checkpoint.speakers.values()]))
         return similarity(encoded[0], encoded[1], encoded[2:])
 
     def reference_notes(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
-        """See engine.family.Family."""
+        """Describe problems with references as notes for the user."""
         return self.references.notes(references)
 
 
@@ -288,7 +288,7 @@ def _between_pauses(text: TaggedText) -> Iterator[tuple[float, str]]:
 
 
 def split_long(text: str) -> tuple[str, ...]:
-    """Split a normalized segment that is too long for the model, because attention needs memory quadratic in the length."""
+    """Split a normalized segment that is too long for the model: the memory for attention grows with the square of length."""
     max_characters = _MAX_CHINESE_CHARACTERS if _HAN.search(text) else _MAX_CHARACTERS
     if len(text) <= max_characters:
         return (text,)

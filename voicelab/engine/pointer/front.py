@@ -47,8 +47,8 @@ class FrontEnd:
     def read(self, text: str) -> Phonemes:
         """Convert a segment to phones; a segment without words has no phones.
 
-        A Chinese character is a word, including the r of its erhua. As in the training data, the segment and each sentence
-        in it begin with a silence phone and end with a pause phone.
+        A Chinese character, including its erhua r, is a word. As in the training data, the segment and each sentence in it
+        begin with a silence phone and end with a pause phone.
         """
         tokens = self._tokens(text)
         names: list[str] = []
@@ -86,7 +86,7 @@ class FrontEnd:
         return "zh" in self.languages and any(map(is_han, text))
 
     def _sounds(self, tokens: list[str | Syllable]) -> list[tuple[str, ...] | None]:
-        """Pronounce each word, from last to first because a word may depend on the next word; punctuation becomes None."""
+        """Pronounce each word; punctuation becomes None. Runs from last to first, since a word may depend on the next one."""
         out: list[tuple[str, ...] | None] = [None] * len(tokens)
         after = ""
         words = [_word(token) for token in tokens]
@@ -104,7 +104,7 @@ class FrontEnd:
 
 
 def _word(token: str | Syllable) -> str:
-    """Return an English word in lower case, "" for any other token."""
+    """Return an English word in lower case; "" for any other token."""
     return token.lower().strip("'") if isinstance(token, str) and token.strip("'")[:1].isalpha() else ""
 
 
@@ -119,7 +119,7 @@ def _add_pause(names: list[str], starts: list[bool], mark: str) -> None:
 
 
 def flags_of(names: list[str], starts: list[bool]) -> list[int]:
-    """Return the position flag of each phone: 0 inside a word, 1 first, 2 last, 3 only; a pause counts as a word."""
+    """Return the position flag of each phone: 0 inside a word, 1 first, 2 last, 3 the only phone; a pause is a word."""
     begins = [f or n in PAUSES for f, n in zip(starts, names, strict=True)]
     ends = [i + 1 == len(names) or begins[i + 1] for i in range(len(names))]
     return [3 if b and e else 1 if b else 2 if e else 0 for b, e in zip(begins, ends, strict=True)]

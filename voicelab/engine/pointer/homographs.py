@@ -46,7 +46,7 @@ class Context:
 
     @property
     def subject(self) -> str:
-        """The previous word without adverbs."""
+        """Previous word that is not an adverb."""
         return self.skipped[-1] if self.skipped else ""
 
     @property
@@ -59,7 +59,7 @@ class Context:
         return not _CUES[cue].isdisjoint(self.all)
 
     def verb(self) -> float:
-        """Return the evidence for a verb, negative for a noun or adjective."""
+        """Return the evidence that the word is a verb; negative values indicate a noun or adjective."""
         before, subject, after = self.before, self.subject, self.after
         score = 0.0
         if subject == "to":
@@ -112,7 +112,7 @@ def homograph(words: Sequence[str], i: int, surface: str) -> tuple[str, ...] | N
     Args:
         words: the words of a segment in lower case, "" for punctuation.
         i: the position of the word.
-        surface: the word as in the text; the capital of "Polish" matters.
+        surface: the word as written, since "Polish" and "polish" differ.
     """
     word = words[i]
     if word in _SENSES:

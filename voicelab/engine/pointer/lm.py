@@ -60,7 +60,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers and a final norm. `forward` runs whole sequences; `extend` appends to cached ones, with the same result."""
+    """Layers and a final norm. `forward` runs complete sequences; `extend` appends to cached ones, with equal results."""
 
     def __init__(self, config: StackConfig, causal: bool) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Stack(nn.Module):
     def extend(
         self, x: Tensor, cache: KVCache, rows: slice | Tensor, slot: Tensor, offset: Tensor, seen: slice
     ) -> Tensor:
-        """Append the same number of positions to each of several cache rows. A CUDA graph can capture it.
+        """Append the same number of positions to several rows of the cache. CUDA graphs can capture this function.
 
         Args:
             x: inputs (rows, new, width).
@@ -155,7 +155,7 @@ class LM(nn.Module):
         return torch.stack([table(codes[..., i]) for i, table in enumerate(self.frame)]).sum(0)
 
     def step_input(self, frames: Tensor, text: Tensor, dwell: Tensor, speaker: Tensor | float = 0.0) -> Tensor:
-        """Sum the slow stack's inputs: the previous frame, the phone at the pointer and its dwell, and the speaker.
+        """Sum the slow stack's inputs: previous frame, phone at the pointer, its dwell (frames so far), and speaker.
 
         All are (batch, time, slow width) except `dwell`, which is (batch, time). `speaker` may be (batch, 1, slow width).
         """

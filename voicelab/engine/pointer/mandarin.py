@@ -3,9 +3,9 @@
 pypinyin (MIT, in the extra ``mandarin``) supplies the readings, word by word; they are corrected by the table
 ``polyphones.tsv``. Tone sandhi, neutral tones and erhua are handled here, since pypinyin's sandhi (0.55) leaves 不去, 一天
 and 很好 in citation form. The rules are those of Chao, A Grammar of Spoken Chinese (1968), 1.3. A third tone before a third
-tone becomes a second tone. 不 has the second tone before a fourth. 一 has the second tone before a fourth, the fourth
-before the other tones, and the first as a digit or at the end of a word. pypinyin's segmenter knows only words with
-irregular readings, so three third tones in another word (展览馆) are paired from the right.
+tone becomes a second tone. 不 has the second tone before a fourth. 一 has the second tone before a fourth, the fourth before
+the other tones, and the first as a digit or at the end of a word. pypinyin's segmenter knows only words with irregular
+readings, so three third tones in a word with regular readings (展览馆) are paired from the right.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _BYLINE: Final = re.compile(
 
 @cache
 def _polyphones() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Load (pattern, reading) rules. A reading applies to the last group of a match, or else to the whole match."""
+    """Load (pattern, reading) rules. A reading applies to the pattern's last group, or to the whole match without groups."""
     table = rows("mandarin/polyphones")
     macros = {name: pattern.replace(" ", "|") for name, pattern in table if name[1:-1].isidentifier()}
     name = re.compile("|".join(macros))
@@ -206,7 +206,7 @@ def _syllable(character: str, spelled: str) -> Syllable | None:
 
 
 def _apply_polyphones(run: list[Syllable], words: list[list[Syllable]]) -> None:
-    """Apply the readings that depend on context across dictionary words."""
+    """Apply the readings that depend on the context beyond a dictionary word."""
     text = "".join(s.character for s in run)
     for where, spelled in _polyphones():
         for match in where.finditer(text):

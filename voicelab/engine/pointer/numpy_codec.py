@@ -53,7 +53,7 @@ def frequencies(sample_rate: int) -> Floats:
 
 @cache
 def spread(sample_rate: int, bands: int) -> Floats:
-    """Compute the (bands, bins) matrix that interpolates gains at mel-spaced frequencies, 0 to Nyquist, to spectral bins."""
+    """Compute the (bands, bins) matrix that interpolates gains at mel-spaced frequencies (0 to Nyquist) to spectral bins."""
     mel = mel_of(np.linspace(0, sample_rate / 2, WINDOW // 2 + 1))
     position = mel / mel[-1] * (bands - 1)
     matrix: Floats = np.clip(1 - np.abs(position - np.arange(bands)[:, None]), 0, None).astype(np.float32)
@@ -62,13 +62,13 @@ def spread(sample_rate: int, bands: int) -> Floats:
 
 @cache
 def widening(sample_rate: int, bands: int) -> Multiply:
-    """Return a function that interpolates gains (n, bands) to the spectrum's bins (n, bins), by `spread`."""
+    """Return a function that interpolates gains (n, bands) to spectral bins (n, bins) with the matrix of `spread`."""
     return product(spread(sample_rate, bands).T)
 
 
 @cache
 def mel_triangles(rate: int, window: int, bands: int, top: float) -> Floats:
-    """Compute (bins, bands) triangles of unit sum for a `window` in samples, 0 to `top` Hz, none narrower than a bin."""
+    """Compute (bins, bands) triangular filters, 0 to `top` Hz, with sum 1 and at least one bin wide; `window` in samples."""
     hz = np.linspace(0, rate / 2, window // 2 + 1)
     corners = 700 * (10 ** (np.linspace(0, mel_of(top), bands + 2) / 2595) - 1)
     reach = np.maximum((corners[2:] - corners[:-2]) / 2, hz[1])
@@ -79,7 +79,7 @@ def mel_triangles(rate: int, window: int, bands: int, top: float) -> Floats:
 
 @cache
 def noise_spectra() -> NDArray[np.complex64]:
-    """Compute the windowed spectra (NOISE_STEPS, bins) of the vocoder's noise, a period of ``torch.randn`` with seed 1."""
+    """Compute the windowed spectra (NOISE_STEPS, bins) of the vocoder's periodic noise, from ``torch.randn`` with seed 1."""
     uniform = random_numbers(1)(NOISE_STEPS * STEP).reshape(-1, 2, 8)
     radius, angle = np.sqrt(-2 * np.log(1 - uniform[:, 0])), np.float32(2 * np.pi) * uniform[:, 1]
     noise = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).ravel()
@@ -89,7 +89,7 @@ def noise_spectra() -> NDArray[np.complex64]:
 
 @cache
 def cepstrum_fold() -> Floats:
-    """Compute the weights (WINDOW,) that fold a cepstrum to that of the minimum-phase response."""
+    """Compute the weights (WINDOW,) that convert a cepstrum to the cepstrum of the minimum-phase response."""
     fold = np.zeros(WINDOW, np.float32)
     fold[[0, WINDOW // 2]] = 1
     fold[1 : WINDOW // 2] = 2
@@ -159,7 +159,7 @@ class NumpyStream:
     def feed(self, codes: Codes, final: bool = False) -> Samples:
         """Decode codes (n, codebooks) to the samples that they complete.
 
-        The final block, which may be empty, flushes the stream: its last frame is repeated during the overlap.
+        The final block, which may be empty, flushes the stream: the last frame is repeated to complete its overlap-add.
         """
         latents = self._codec.dequantize(codes)
         if final:
@@ -176,7 +176,7 @@ class NumpyStream:
             return self._vocode(filters.f0, *filters.sources())
 
     def _vocode(self, f0: Floats, harmonic: Floats, noise: Floats) -> Samples:
-        """Render steps; see codec.Vocoder."""
+        """Render vocoder steps to samples; see codec.Vocoder."""
         config, window, steps = self._codec.config, hann(WINDOW), len(f0)
         widen = widening(config.sample_rate, config.filter_bands)
         source = np.concatenate([self._source, self._pulses(f0)])
@@ -219,7 +219,7 @@ class NumpyStream:
         return out
 
     def _response(self, log_gain: Floats, f0: Floats) -> NDArray[np.complex64]:
-        """Compute the frequency response of a log magnitude, with minimum phase except for the glottal flow."""
+        """Compute the frequency response for log gains, with minimum phase except for the glottal flow."""
         phase = np.fft.rfft(np.fft.irfft(log_gain, n=WINDOW) * cepstrum_fold()).imag
         octave = frequencies(self._codec.config.sample_rate) / f0[:, None]
         phase += 2 * np.arctan2(np.float32(2 * GLOTTAL_DAMPING) * octave, 1 - np.square(octave))
@@ -368,9 +368,9 @@ class PointerDecoding:
         self.codebooks = len(codec.config.codebooks)
 
     def open(self, voice: Any) -> Stream:
-        """See Decoding. `voice` is a `speakers.SpeakerFit`; the decoder uses only its gain."""
+        """Open a stream for a `speakers.SpeakerFit`, of which the decoder uses only the gain."""
         return self._codec.open(voice.gain)
 
     def feed(self, blocks: Sequence[CodeBlock]) -> list[Samples]:
-        """See Decoding."""
+        """Decode one block per stream; return the samples that each block completes."""
         return [block.stream.feed(block.codes, block.final) for block in blocks]

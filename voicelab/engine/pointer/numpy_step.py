@@ -1,8 +1,8 @@
-"""The language model on a CPU, and its step: the arithmetic of `step.TorchStep` in numpy, several times as fast.
+"""The language model and its step on a CPU: the arithmetic of `step.TorchStep` in numpy, several times as fast.
 
 A frame is about eighty products of a matrix and a few vectors, and hundreds of operations on a few hundred numbers each;
-torch's overhead per operation exceeds the arithmetic. `arrays.linear` holds the matrices. Operations are batched over rows
-without mixing them: a row's numbers are bit-identical in any batch (docs/decisions/07-the-same-samples.md).
+torch's overhead per operation takes longer than the arithmetic. Operations are batched over rows without mixing them: a
+row's numbers are bit-identical in any batch (docs/decisions/07-the-same-samples.md).
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class NumpyStep:
         self._depth_turns = [rotation(np.array([i], np.float32), model.depth.head) for i in range(steps)]
 
     def step(self, states: list[PointerRow], draws: list[Floats]) -> tuple[Codes, list[int]]:
-        """See rows.Step."""
+        """Compute the next frame of each row; return the codes and the pointer advances."""
         with np.errstate(all="ignore"):
             choice, chance = Choice.of([s.settings for s in states]), np.stack(draws)
             hidden = self._model.slow.norm(self._extend(self._inputs(states), [s.row for s in states]))
@@ -184,7 +184,7 @@ class NumpyStep:
             return codes, moves.tolist()
 
     def _inputs(self, states: list[PointerRow]) -> Floats:
-        """Sum the slow stack's inputs, (n, width): see LM.step_input."""
+        """Compute the inputs (n, width) of the slow stack: see LM.step_input."""
         inputs = np.stack([state.input for state in states])
         inputs += self._model.dwell[[min(int(s.dwell), DWELL_STEPS - 1) for s in states]]
         for i, state in enumerate(states):
@@ -233,7 +233,7 @@ class NumpyStep:
 
 @dataclass(frozen=True)
 class Past:
-    """Cache positions that a group of rows attends to."""
+    """A group of rows, with the cache positions to which they attend."""
 
     which: NDArray[np.int64]
     """(n,) indices of the group's rows in the batch, in the cache's order."""
@@ -266,7 +266,7 @@ class Past:
 
 
 def _pasts(rows: NDArray[np.int64], lengths: NDArray[np.int64], window: int) -> list[Past]:
-    """Batch rows of similar length as one group; if lengths differ more, make one group per row, with the same results."""
+    """Group rows of similar length for batched attention, or, if lengths differ more, make one group per row."""
     from_, to = np.maximum(0, lengths + 1 - window) // GRAIN * GRAIN, -(-(lengths + 1) // GRAIN) * GRAIN
     order = np.argsort(rows)
     batched = to.max() - from_.min() <= window + _MAX_SPREAD

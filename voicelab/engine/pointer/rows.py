@@ -1,4 +1,4 @@
-"""State of the rows of a batch: their cache, position and random numbers; and the protocol of a step."""
+"""State of the rows of a batch (cache, position and random numbers), and the protocols of a step and a language model."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class KVCache:
         self.lengths[row] = self.offsets[row] = 0
 
     def take(self, row: int) -> Parked:
-        """Copy the positions of a row that later positions can attend to."""
+        """Copy the keys and values of a row to which later positions can attend."""
         length = self.lengths[row]
         begin = self._evictable(length)
         keys, values = (store[:, row, :, begin:length] * 1 for store in (self.keys, self.values))
         return keys, values, self.offsets[row] + begin
 
     def put(self, row: int, parked: Parked) -> None:
-        """Restore a row from `take` of any row."""
+        """Restore a row from a copy that `take` made of this or another row."""
         keys, values, offset = parked
         length = keys.shape[2]
         self.reset(row)
@@ -78,7 +78,7 @@ class KVCache:
         return self.lengths[row] + self.offsets[row]
 
     def make_room(self, row: int, count: int) -> None:
-        """Slide the row's window to its start if `count` more positions would not fit."""
+        """If `count` more positions do not fit into a row, move its attention window to the start of the row."""
         length = self.lengths[row]
         if length + count > self.room:
             keep = length - self._evictable(length)
@@ -88,7 +88,7 @@ class KVCache:
             self.offsets[row] += length - keep
 
     def _evictable(self, length: int) -> int:
-        """Count the leading positions outside the attention window."""
+        """Count the positions at the start of a row to which no later position attends."""
         return max(0, length - self.window) // GRAIN * GRAIN
 
 
@@ -136,7 +136,7 @@ class PointerRow:
 
     @property
     def input(self) -> Floats:
-        """The sum of the text embedding at the pointer and the speaker embedding, (slow width,).
+        """Sum of the text embedding at the pointer and the speaker embedding, shape (slow width,).
 
         Raises:
             EngineError: the row has no text.
@@ -148,7 +148,7 @@ class PointerRow:
 
 
 class Step(Protocol):
-    """Computes a frame. It appends a position to the cache's rows and has no other side effect."""
+    """Protocol for the computation of a frame. Its only side effect is that it appends a position to the cache's rows."""
 
     def step(self, rows: list[PointerRow], draws: list[Floats]) -> tuple[Codes, list[int]]:
         """Compute the next frame of each row.

@@ -87,7 +87,7 @@ def mean_power(samples: Samples, config: CodecConfig) -> Floats:
 
 
 def powers(codec: SpeechCodec, samples: Samples, quantized: Floats) -> Floats:
-    """Compute mean powers (2, bands) of a recording (time,) and of its copy decoded from quantized latents (n, latent)."""
+    """Compute the mean powers (2, bands) of a recording (time,) and of the audio decoded from its quantized latents."""
     config = codec.config
     frames = int(MAX_REFERENCE_S * config.sample_rate) // config.hop
     copy = codec.open().render(quantized[:frames])
@@ -154,7 +154,7 @@ class TelephoneBand:
 
 
 def telephone_band(samples: Samples, rate: int) -> TelephoneBand | None:
-    """Find the pass band of a mono recording; return None if more than -50 dB of its power is above 4 kHz."""
+    """Find the pass band of a mono recording; return None if the power above 4 kHz is over -50 dB relative to that below."""
     power: NDArray[np.float64] = np.abs(np.fft.rfft(samples.astype(np.float64))) ** 2
     hertz = np.fft.rfftfreq(samples.size, 1 / rate)
     narrow = hertz <= _TELEPHONE_HZ
@@ -202,7 +202,7 @@ class SpeakerProfile:
 
 @dataclass(frozen=True)
 class _Encoded:
-    """Measurements of one reference."""
+    """Measurements of one reference recording."""
 
     latents: Floats
     """(n, latent), quantized."""
@@ -256,7 +256,7 @@ class References:
 
 
 def encode_speech(codec: SpeechCodec, samples: Samples) -> tuple[Floats, Floats]:
-    """Encode speech, which has the codec's rate and `LEVEL`; return latents (n, latent) before and after quantization."""
+    """Encode speech at `LEVEL` and the codec's rate; return the latents (n, latent) before and after quantization."""
     latents = codec.latents(samples)
     return latents, codec.dequantize(codec.quantize(latents))
 
@@ -285,13 +285,13 @@ def level(samples: Samples, rate: int) -> Samples:
 def retained_share(latents: Floats, quantized: Floats) -> float:
     """Compute the share of a recording's variance that the codebooks retain: 1 for all, 0 or less for unknown sounds.
 
-    The share is one minus the energy of the quantization error over the energy of the latents around their mean. It is .91
-    to .97 for speakers similar to the training data, even over a telephone or in noise, because the encoder is robust to
-    both. It is .89 to .94 for other speakers, .83 for white noise alone, and below 0 for chords and tones.
+    The share is 1 minus the ratio of the energy of the quantization error to the energy of the latents around their mean. It
+    is .91 to .97 for speakers similar to the training data, even over a telephone or in noise, because the encoder is robust
+    to both. It is .89 to .94 for other speakers, .83 for white noise alone, and below 0 for chords and tones.
 
     Args:
         latents: (n, latent) encoder output.
-        quantized: (n, latent) the same after quantization.
+        quantized: (n, latent) encoder output after quantization.
     """
     spread = float(np.square(latents - latents.mean(0)).sum())
     lost = float(np.square(latents - quantized).sum())
@@ -321,7 +321,7 @@ def reference_notes(seconds: float, retained: float, *, narrow: bool) -> tuple[s
 def similarity(speaker: Floats, target: Floats, voices: Floats) -> float:
     """Compute the similarity of two speakers: 1 for the same speaker, 0 at the mean distance between preset voices.
 
-    The similarity is one minus the distance of the two speakers in the language model's speaker embedding over the mean
+    The similarity is 1 minus the distance between the two speaker embeddings of the language model, divided by the mean
     distance between the checkpoint's voices. It is at most 1, and negative for greater distances. Recordings of one speaker
     with different texts score below 1, and shorter ones lower: .67 to .84 for 3 s, .78 to .88 for 9 s. Different speakers
     scored 0 on average and at most .75.
@@ -383,7 +383,7 @@ class SpeakerFitter:
         return SpeakerFit(target, conditioning, decoding.do(partial(self._gain, speaker_powers, codes), len(codes)))
 
     def _without_telephone(self, speaker: SpeakerProfile, scheduler: Scheduler, decoding: DecodingThread) -> Floats:
-        """Compensate the statistics for a telephone channel, estimated from the model's speech."""
+        """Return the statistics without the effect of a telephone channel, which is estimated from the model's speech."""
         if speaker.band is None:
             return speaker.statistics
         codes = self._synthesize(speaker.statistics, scheduler)
@@ -419,13 +419,13 @@ class SpeakerFitter:
         return self._codec.open().feed(codes, final=True)
 
     def _over_telephone(self, codes: Codes, band: TelephoneBand) -> Floats:
-        """Measure the statistics of decoded codes after band limiting."""
+        """Decode codes, limit the band, and return the statistics of the result."""
         rate = self._codec.config.sample_rate
         samples = limit_band(self._decode(codes), rate, band)
         return speaker_statistics(encode_speech(self._codec, level(samples, rate))[1])
 
 
 def _valid(statistics: Floats) -> Floats:
-    """Clamp standard deviations and changes to non-negative values."""
+    """Limit standard deviations and mean changes to non-negative values."""
     means = statistics.size // STATISTICS
     return np.concatenate([statistics[:means], statistics[means:].clip(min=0)])

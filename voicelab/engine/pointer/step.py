@@ -1,4 +1,4 @@
-"""Sampling, and one frame of several rows, in torch on any device; `numpy_step` computes the same faster on a CPU."""
+"""Sampling and the computation of a frame for several rows, in torch on any device; `numpy_step` is faster on a CPU."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def sampling(settings: Settings) -> tuple[float, float, float]:
 class TorchStep:
     """`rows.Step` in torch, on any device. The slow stack's cache is shared with the runner.
 
-    A frame is a function of tables that the host fills first, so a CUDA device can run it as a graph. There is one graph per
-    power of two of rows. Only codes and pointer advances are read back.
+    The host writes the inputs of a frame into tables, so a CUDA graph can compute it. The number of rows is rounded up to a
+    power of two, with one graph for each. Only codes and pointer advances are copied to the host.
 
     Args:
         model: must not change afterwards.
@@ -101,7 +101,7 @@ class TorchStep:
         self._graphs = FrameGraphs(device, self._frame) if (cuda if graphs is None else graphs) else None
 
     def step(self, states: list[PointerRow], draws: list[Floats]) -> tuple[Codes, list[int]]:
-        """See rows.Step."""
+        """Compute the next frame of each row; return the codes and the pointer advances."""
         with torch.inference_mode():
             return self._step(states, draws)
 
@@ -125,7 +125,7 @@ class TorchStep:
         return out[:, :-2].numpy(), out[:, -2].tolist()
 
     def _fill(self, states: list[PointerRow], draws: list[Floats], rows: int) -> None:
-        """Fill the tables. Rows without a state are computed too, but write only where their next frame will be written."""
+        """Fill the input tables. Rows without a state are also computed, but write only to their next position."""
         slow = self._slow
         for row in range(rows):
             slow.make_room(row, 1)
@@ -192,7 +192,7 @@ class TorchLM:
 
     @torch.inference_mode()
     def encode_text(self, phones: list[int], flags: list[int]) -> Floats:
-        """See rows.LanguageModel."""
+        """Encode phone ids and flags as (phones, slow width)."""
         device = self.module.begin.device
         ids, positions = (torch.tensor([values], device=device) for values in (phones, flags))
         text: Floats = self.module.encode_text(ids, positions)[0].cpu().numpy()
@@ -200,21 +200,21 @@ class TorchLM:
 
     @torch.inference_mode()
     def encode_speaker(self, statistics: Floats) -> Floats:
-        """See rows.LanguageModel."""
+        """Embed speaker statistics (n, STATISTICS * latent) as (n, slow width)."""
         speakers: Floats = (
             self.module.encode_speaker(torch.from_numpy(statistics).to(self.module.begin.device)).cpu().numpy()
         )
         return speakers
 
     def cache(self, rows: int) -> KVCache:
-        """See rows.LanguageModel."""
+        """Create a cache of the slow stack for `rows` sequences."""
         return KVCache(self.config.slow, rows, self.module.begin.new_zeros)
 
     def step(self, cache: KVCache) -> Step:
-        """See rows.LanguageModel."""
+        """Create a step that processes the rows of a cache."""
         return TorchStep(self.module, cache)
 
     def free_memory(self) -> None:
-        """See rows.LanguageModel. On the CPU torch caches nothing."""
+        """Release cached memory; on the CPU, torch caches none."""
         if self.module.begin.device.type == "cuda":
             torch.cuda.empty_cache()
