@@ -27,7 +27,14 @@ def test_docstring_has_the_class_tree() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "near"),
-    [("temp", "temperature"), ("temprature", "temperature"), ("speed", ""), ("zzz", ""), ("sped", "speed")],
+    [
+        ("temp", "temperature"),
+        ("temprature", "temperature"),
+        ("speed", ""),
+        ("zzz", ""),
+        ("sped", "speed"),
+        ("Speed", "speed"),
+    ],
 )
 def test_suggestion(typed: str, near: str) -> None:
     hint = errors.suggestion(typed, ["temperature", "top_p", "speed"])

@@ -99,6 +99,13 @@ def test_errors_name_what_was_typed_and_suggest_a_voice() -> None:
     lab = Lab(ToneBackend())
     with pytest.raises(RequestInvalid, match=r"^voice: There is no such voice; did you mean ada\?$"):
         lab.speak("Hello", voice="adda")
+    with pytest.raises(RequestInvalid, match=r"^voice: There is no such voice; did you mean ada\?$"):
+        lab.speak("Hello", voice="Ada")
+    lab = Lab(Keeper())
+    made = lab.create_voice("Grandma", b"RIFF")
+    with pytest.raises(RequestInvalid, match=f"; the voice 'Grandma' has the id '{made.id}'$"):
+        lab.speak("Hello", voice="Grandma")
+    lab = Lab(ToneBackend())
     with pytest.raises(RequestInvalid, match=r"^reference_id: There is no such voice"):
         lab.speak("Hello", reference_id="nobody")
 
@@ -199,6 +206,20 @@ def test_create_voice_takes_paths_bytes_and_clips_and_is_private(lab: Lab, backe
     lab.create_voice("Ada", clip, texts="a")
     assert backend.created.texts == ("a",)
     assert Clip.load(backend.created.voices[0]) == clip
+
+
+def test_the_transcript_of_a_whole_take_is_known(lab: Lab, backend: Recorder) -> None:
+    clip = lab.speak("[angry] Yes, of course.")
+    for recordings, texts in (
+        (clip, ("Yes, of course.",)),
+        ([clip.resample(16_000)], ("Yes, of course.",)),
+        (clip.slice(0.0, 0.3), ()),  # the text of a part is unknown
+        ([clip, b"RIFF"], ()),
+        (Clip(clip.samples, clip.rate), ()),
+    ):
+        lab.create_voice("Ada", recordings)  # type: ignore[arg-type]  # a list of mixed types
+        assert there(backend.created).texts == texts
+    assert there(lab.request("a", references=clip.slice(0.0, 0.3)).references)[0].text == ""
 
 
 def test_a_backend_that_lists_no_voices_has_those_that_the_lab_made(lab: Lab) -> None:

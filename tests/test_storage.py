@@ -187,6 +187,16 @@ def test_damaged_blobs_are_moved_and_repaired(blobs: BlobFolder) -> None:
     assert blobs.get(blobs.put(data)) == data
 
 
+def test_damaged_blob_that_cannot_be_moved_stays(blobs: BlobFolder, caplog: pytest.LogCaptureFixture) -> None:
+    name = blobs.put(b"data")
+    (blobs.folder / name).write_bytes(b"other")
+    blobs.damaged.touch()
+    with pytest.raises(DamagedFile) as caught:
+        blobs.get(name)
+    assert str(caught.value) == f"{blobs.folder / name} is damaged (its bytes have changed)"
+    assert f"could not be moved to {blobs.damaged}" in caplog.text
+
+
 def test_remove_unused(blobs: BlobFolder) -> None:
     kept, old, young = blobs.put(b"kept"), blobs.put(b"old"), blobs.put(b"young")
     half = blobs.folder / "unfinished-0"

@@ -152,7 +152,7 @@ class Voices(Shown, tuple[VoicePreset, ...]):  # noqa: SLOT001 (``sample`` is se
             if voice.id == key:
                 return voice
         ids = [voice.id for voice in self]
-        hint = suggestion(key.casefold(), ids) or f"; available: {', '.join(ids) or 'none'}"
+        hint = suggestion(key, ids) or f"; available: {', '.join(ids) or 'none'}"
         raise ArgumentError.of("voice", f"unknown voice {key!r}{hint}")
 
     def __getattr__(self, name: str) -> VoicePreset:

@@ -45,11 +45,11 @@ _MAX_SHOWN_LENGTH: Final = 60
 
 
 def suggestion(name: object, choices: Iterable[str]) -> str:
-    """Return "; did you mean X?" with the most similar of ``choices``, or "" if no choice is similar."""
-    names, text = list(choices), str(name)
+    """Return "; did you mean X?" with the most similar of ``choices`` regardless of case, or "" if no choice is similar."""
+    names, text = {choice.casefold(): choice for choice in choices}, str(name).casefold()
     completions = [choice for choice in names if len(text) > 2 and choice.startswith(text)]
     matches = completions or difflib.get_close_matches(text, names, n=1, cutoff=0.6)
-    return f"; did you mean {matches[0]}?" if matches and matches[0] != text else ""
+    return f"; did you mean {names[matches[0]]}?" if matches and names[matches[0]] != str(name) else ""
 
 
 def shortened(text: str, max_length: int) -> str:

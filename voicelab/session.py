@@ -26,7 +26,7 @@ from voicelab.call import (
     voice_id,
 )
 from voicelab.capabilities import Capabilities, check_call
-from voicelab.clip import Clip
+from voicelab.clip import UNKNOWN_TEXT, Clip
 from voicelab.errors import ArgumentError, FieldError, RequestInvalid, shortened, shown_value, suggestion
 from voicelab.guesses import Guided
 from voicelab.lifecycle import Closeable
@@ -44,6 +44,8 @@ from voicelab.schema import (
 BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
 # Larger tables of voices have no samples: synthesis would take too long.
 _MAX_SAMPLED_VOICES: Final = 16
+# Maximum difference in duration from a take, in s, of a clip that is the whole take, perhaps resampled or encoded.
+_SAME_S: Final = 0.1
 
 Recording = str | Path | bytes | Clip
 """Path or content of an audio file, or a Clip."""
@@ -305,7 +307,8 @@ class Session(Closeable, metaclass=Guided):
         Args:
             title: title of the voice.
             voices: a recording, or several.
-            texts: transcripts of the recordings; recognized by default.
+            texts: transcripts of the recordings. Default: the spoken texts of the takes if all recordings are Clips of takes,
+                otherwise they are recognized.
             **fields: other fields of VoiceCreate. The default ``visibility`` is private, since public requires a cover
                 image.
 
@@ -313,6 +316,8 @@ class Session(Closeable, metaclass=Guided):
         """
         recordings = [voices] if isinstance(voices, str | Path | bytes | Clip) else list(voices)
         transcripts = (texts,) if isinstance(texts, str) else tuple(texts)
+        spoken = [spoken_text(item) for item in recordings]
+        transcripts = transcripts or (tuple(spoken) if all(spoken) else ())
         fields.setdefault("visibility", "private")
         files = tuple(_recording(item, "voices") for item in recordings)
         voice = self._backend.create_voice(VoiceCreate.build(title=title, voices=files, texts=transcripts, **fields))
@@ -363,7 +368,9 @@ class Session(Closeable, metaclass=Guided):
             msg = getattr(self.backend, "unsettable", {}).get(item.field, msg)
         if item.field == "reference_id" and "did you mean" not in msg:
             typed = str(fields.get("voice") or fields.get("reference_id") or "")
-            msg += suggestion(typed.casefold(), [voice.id for voice in self.capabilities.voices])
+            named = [voice.id for voice in self._seen_voices.values() if voice.title == typed]
+            presets = [voice.id for voice in self.capabilities.voices]
+            msg += f"; the voice {typed!r} has the id {named[0]!r}" if named else suggestion(typed, presets)
         # "extra=": nested calls name the fields of the same error.
         complete = "did you mean" in msg or "extra=" in msg
         if msg.startswith("unknown field") and not complete and self.capabilities.open_ended:
@@ -413,9 +420,16 @@ def _references(value: Any) -> Any:
 
 def _reference(item: Any) -> Any:
     if isinstance(item, str | Path | bytes | Clip):
-        take = item.take if isinstance(item, Clip) else None
-        return ReferenceAudio.build(audio=_recording(item, "references"), text=take.call.said if take else "")
+        return ReferenceAudio.build(audio=_recording(item, "references"), text=spoken_text(item))
     return item if isinstance(item, ReferenceAudio) else _references(item)
+
+
+def spoken_text(item: Any) -> str:
+    """Return the spoken text of a Clip that is a whole take; "" for other recordings."""
+    take = item.take if isinstance(item, Clip) else None
+    if take is None or take.call.said == UNKNOWN_TEXT or abs(take.clip().duration - item.duration) > _SAME_S:
+        return ""
+    return take.call.said
 
 
 def _recording(item: Recording, field: str) -> bytes:

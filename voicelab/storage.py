@@ -181,13 +181,14 @@ def write_atomic(path: Path, data: bytes, *, replace: bool = True, sync: bool = 
 
 
 def quarantine(path: Path, reason: str, folder: Path) -> DamagedFile:
-    """Move a damaged file into ``folder``, log a warning, and return the error to raise."""
+    """Move a damaged file into ``folder`` if the disk is writable, log a warning, and return the error to raise."""
     target = folder / f"{path.name}-{secrets.token_hex(4)}"
     try:
         folder.mkdir(mode=path.parent.stat().st_mode & 0o777, exist_ok=True)
         path.replace(target)
     except OSError:
-        target = path  # a read-only disk
+        _LOG.warning("%s is damaged (%s); it could not be moved to %s", path, reason, folder)
+        return DamagedFile(f"{path} is damaged ({reason})")
     _LOG.warning("%s is damaged (%s); moved to %s", path, reason, target)
     return DamagedFile(f"{path.name} is damaged ({reason}); moved to {target}")
 

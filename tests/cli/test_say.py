@@ -276,7 +276,7 @@ def test_show_text_prints_words_and_changes(run: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "note"),
     [
-        ("[foo](/fØ9/) bar", "note: [foo](/fØ9/): Ø9 must be IPA symbols of English"),
+        ("[foo](/fØ9/) bar", "note: [foo](/fØ9/): Ø9 must be English IPA, Arpabet or pinyin"),
         ("東京都の天気予報を見る", "note: the text looks like Japanese; its kanji are read as Mandarin"),
         ("Hi [emphasis]", "note: [emphasis] had no effect: no word follows it"),
     ],

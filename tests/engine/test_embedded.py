@@ -93,8 +93,10 @@ def test_pinyin_span_sets_the_pronunciation(embedded: LocalBackend) -> None:
     assert span.notes == ()
     assert said("<|phoneme_start|>xyz1<|phoneme_end|>好。").notes == (
         "<|phoneme_start|>xyz1<|phoneme_end|> had no effect: this voice supports only pauses, phoneme spans, emphasis",
-        "<|phoneme_start|>xyz1<|phoneme_end|>: xy1 must be IPA symbols of English",
+        "<|phoneme_start|>xyz1<|phoneme_end|>: xyz1 must be English IPA, Arpabet or pinyin",
     )
+    unknown = said("<|phoneme_start|>HH QQ ZX2<|phoneme_end|>好。").notes[1]
+    assert unknown.endswith(": QQ, ZX2 must be English IPA, Arpabet or pinyin")
 
 
 @pytest.mark.parametrize(

@@ -582,7 +582,9 @@ def test_interaction_keeps_its_level_if_one_cell_has_another_variance() -> None:
     noise = np.random.default_rng(0).standard_normal((18, 400)) * np.where(row + column == 0, 3.0, 1.0)[:, None]
     frame = pd.DataFrame(noise, columns=[f"m{index}" for index in range(400)]).assign(v=row, w=column)
     # One pooled variance would give .13.
-    assert (effects(frame, ["v", "w"]).interactions["p"] <= 0.05).mean() < 0.07
+    interactions = effects(frame, ["v", "w"]).interactions
+    assert (interactions["p"] <= 0.05).mean() < 0.07
+    assert set(interactions["test"]) == {"pooled", "Welch"}  # the one with the larger p
     # Repeats vary in one cell only, so most differences of differences have no variance of their own.
     counts = frame[["v", "w"]].assign(count=[*[0] * 9, 1, *[2] * 7, 4])
     assert np.isfinite(effects(counts, ["v", "w"], "count").interactions["p"]).all()

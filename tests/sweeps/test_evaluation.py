@@ -243,6 +243,12 @@ def test_failures_are_counted_and_excluded(meta: Path) -> None:
     assert "duration is not reported" in repr(result)
 
 
+def test_equal_values_have_a_note(meta: Path) -> None:
+    result = vl.evaluate(["One.", "Two."], folder=meta.parent / "out", metrics=["duration"], repeats=1, **labs())
+    note = "duration of ours, theirs, ours - theirs has no interval: its value is the same for all items."
+    assert note in result.notes
+
+
 @pytest.mark.thorough
 def test_a_thousand_rows_resume_within_two_seconds(meta: Path) -> None:
     meta.write_text("".join(f"u{i}|A prompt.|wavs/p{i % 2}.wav|Text {i}.\n" for i in range(1000)))

@@ -255,6 +255,8 @@ def test_levels_before_matching_channels_and_padding_are_noted(tmp_path: Path) -
     stereo, padded = vl.measure(tmp_path / "soft", ["loudness"])["notes"]
     assert "It has 2 channels, which were averaged." in stereo
     assert "AAC pads audio" in padded
+    both = vl.measure([tmp_path / "soft" / "a.wav", tmp_path / "loud" / "a.wav"], ["duration"])
+    assert both["notes"].tolist() == [stereo, ""]
     assert "notes" not in vl.measure(tmp_path / "loud", ["loudness"])
 
 

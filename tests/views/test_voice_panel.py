@@ -273,6 +273,8 @@ def test_title_from_file_name_and_clip_from_variable(tmp_path: Path, monkeypatch
     panel.name.value = "mine"
     panel.add_button.click()
     assert [one.name for one in panel.draft.recordings] == ["ben.wav", "mine"]
+    panel.add(Lab(ToneBackend()).speak("[angry] The text of this take is known."), "take")
+    assert panel.draft.recordings[-1].text == "The text of this take is known."
     with pytest.raises(FileNotFoundError):
         panel.add(tmp_path / "none.wav")
     panel.draft.wait()

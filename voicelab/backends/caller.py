@@ -257,7 +257,7 @@ class RetryPolicy:
 
     attempts: int = 3
     base_s: float = 0.5
-    max_wait_s: float = 20.0
+    max_wait_s: float = 60.0  # limits of a service often count requests per minute
 
     def wait(self, failures: int, retry_after: float | None = None) -> float | None:
         """Return the seconds to wait after ``failures`` failed attempts; None to stop."""

@@ -300,9 +300,11 @@ def measure(
     rows = measure_rows(listed, chosen, on_error=on_error, **options)
     files = ["file"] if any("file" in row for row in rows) else []
     columns = dict.fromkeys([*files, *(metric.name for metric in chosen), *chain.from_iterable(rows), "undefined"])
-    frame = pd.DataFrame(rows, columns=list(columns))
+    numbers = {metric.name: float for metric in chosen}
+    texts = dict.fromkeys(columns.keys() - numbers.keys(), "")
+    frame = pd.DataFrame(rows, columns=list(columns)).fillna(texts).astype(numbers)
     frame.attrs["excluded"] = report.excluded
-    return with_note(frame.astype({metric.name: float for metric in chosen}), chosen, tools)
+    return with_note(frame, chosen, tools)
 
 
 def measure_rows(

@@ -66,10 +66,11 @@ def interactions_of(
         tests = [*fixed] if random is None else [random]
         for index, metric in enumerate(metrics):
             share = max(0.0, float(lost[index] / total[index])) if total[index] > 0.0 else math.nan
-            p = float(np.fmax.reduce([test.p[index] for test in tests]))
+            decisive = tests[int(np.argmax([np.nan_to_num(test.p[index], nan=-1.0) for test in tests]))]
+            p = float(decisive.p[index])
             row = {"metric": metric, "axis": axes[first], "other": axes[second], "p": p}
             levels = [design.levels[axis] for axis in (first, second)]
-            row |= {"test": tests[0].test, "eta_sq": share, **_extremes(cells[..., index], levels, rows, columns)}
+            row |= {"test": decisive.test, "eta_sq": share, **_extremes(cells[..., index], levels, rows, columns)}
             # F is undefined for takes without variance.
             yield {**row, "without_noise": bool(noise.df > 0 and math.isnan(p) and share > 1e-9)}
 

@@ -100,9 +100,9 @@ class Effects(Shown):
     the metric's unit. If no cell is repeated, as when the seed is a block, the row ``residual`` replaces
     ``interactions`` and ``sampling``. The shares of a balanced design sum to 1.
 
-    ``interactions``: a row per metric and pair of axes that have takes at all combinations, with ``p``, ``p_holm``
-    (corrected over all interactions) and ``eta_sq``. The difference of ``level`` from ``baseline`` is smallest at level
-    ``low_at`` of the ``other`` axis, where it is ``low``, and greatest at ``high_at``, where it is ``high``. If an
+    ``interactions``: a row per metric and pair of axes that have takes at all combinations, with ``p``, its ``test``,
+    ``p_holm`` (corrected over all interactions) and ``eta_sq``. The difference of ``level`` from ``baseline`` is smallest
+    at level ``low_at`` of the ``other`` axis, where it is ``low``, and greatest at ``high_at``, where it is ``high``. If an
     interaction is significant, main effects are averages over the other axis.
 
     ``outliers``: a row per metric and take that lies more than 6 robust SDs from its ``expected`` value. ``z`` is the

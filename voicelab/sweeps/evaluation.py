@@ -424,7 +424,7 @@ def _result(
     import pandas as pd
 
     headings: dict[str, str] = {}
-    scores, others = [], dict[str, list[str]]()
+    scores, others, equal = [], dict[str, list[str]](), list[str]()
     asr = f"{recognizer_name(tools)}, normalizer {normalizer_name(tools)}"
     encoder, predictor = map(tool_name, (tools.encoder, tools.predictor))
     models = {"wer": asr, "cer": asr, "speaker_similarity": encoder, "predicted_mos": predictor}
@@ -443,6 +443,7 @@ def _result(
             )
             continue
         scores.append(_scored(frame, name))
+        equal += _equal_values(scores[-1], title)
     if others:
         listed = "; ".join(f"{' and '.join(titles)} by {why}" for why, titles in others.items())
         notes.append(f"Not comparable with published figures of {protocol.name}: {listed}.")
@@ -455,6 +456,7 @@ def _result(
         notes.append(
             f"{failed} of {len(table.rows)} takes failed and are excluded from the means: see the column `error`."
         )
+    notes += equal
     if "predicted_mos" in headings:
         notes.append(f"Predicted MOS is computed by {predictor}, {training_domain(tools)}. {PROSODY_NOTE}")
     notes.append(
@@ -462,6 +464,13 @@ def _result(
     )
     empty = pd.DataFrame(columns=["metric", SYSTEM, "against"])
     return Evaluation(table, frame, pd.concat(scores or [empty], ignore_index=True), headings, tuple(notes))
+
+
+def _equal_values(scores: pd.DataFrame, title: str) -> list[str]:
+    """Return a note on the scores without an interval."""
+    pairs = scores.loc[scores["low"].isna(), [SYSTEM, "against"]].to_numpy(str).tolist()
+    equal = [" - ".join(filter(None, pair)) for pair in pairs]
+    return [f"{title} of {', '.join(equal)} has no interval: its value is the same for all items."] if equal else []
 
 
 def _scored(frame: pd.DataFrame, name: str) -> pd.DataFrame:

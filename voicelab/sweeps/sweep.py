@@ -273,7 +273,7 @@ def _check_voices(grid: Grid, backends: Mapping[str, Backend], rows: Sequence[st
         except NotFound as error:
             if not presets and error.body is None:
                 continue  # a backend that lists no voices may still know this one
-            hint = suggestion(voice.casefold(), presets) or (f"; available: {', '.join(presets)}" if presets else "")
+            hint = suggestion(voice, presets) or (f"; available: {', '.join(presets)}" if presets else "")
             message = f"the backend {backend.capabilities.name!r} has no voice {voice!r}{hint}"
             row = f"{rows[index * len(rows) // len(grid.cells)]}: " if rows else ""
             troubles.append(FieldError(("body", "voice" if rows else "reference_id"), "not_found", row + message))

@@ -20,7 +20,7 @@ from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import VoiceCreate, VoiceModel
-from voicelab.session import Session
+from voicelab.session import Session, spoken_text
 from voicelab.views.background import Task
 from voicelab.views.bundles import clip_bundle, voice_bundle, voices_table
 from voicelab.views.controls import voice_choices
@@ -147,9 +147,9 @@ class VoiceDraft:
             if changed and recording.data:
                 self._begin(recording)
 
-    def add(self, name: str, data: bytes) -> int:
-        """Add a recording, given as the bytes of a file, and start its analysis; return its id."""
-        recording = DraftRecording(next(self._ids), name, data)
+    def add(self, name: str, data: bytes, text: str = "") -> int:
+        """Add a recording, given as the bytes of a file, with its transcript, and start its analysis; return its id."""
+        recording = DraftRecording(next(self._ids), name, data, text=text, typed=bool(text))
         self._begin(recording)
         return recording.id
 
@@ -316,7 +316,8 @@ class VoicePanel(SavedOutput, Panel):
     def add(self, recording: Clip | str | Path, name: str | None = None) -> int:
         """Add a clip or a file and start its analysis; return its id. Raises OSError for an unreadable file."""
         if isinstance(recording, Clip):
-            return self.draft.add(name or f"clip {len(self.draft.recordings) + 1}", recording.to_bytes("wav"))
+            name = name or f"clip {len(self.draft.recordings) + 1}"
+            return self.draft.add(name, recording.to_bytes("wav"), spoken_text(recording))
         path = Path(recording)
         return self.draft.add(name or path.name, path.read_bytes())
 
@@ -464,7 +465,8 @@ class _RecordingRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publish
         self.sound = control(w.HBox, "", "recording-sound")
         self.remove = button("×", lambda: draft.drop(recording.id), "remove", "icon", help=f"Remove {recording.name}")
         self.notes = html("", "intake")
-        options: Any = {"rows": 2, "continuous_update": False, "placeholder": "leave empty to transcribe automatically"}
+        empty = "leave empty to transcribe automatically, if a recognizer is installed"
+        options: Any = {"rows": 2, "continuous_update": False, "placeholder": empty}
         self.text = control(w.Textarea, "Transcript", "transcript", help=f"Transcript of {recording.name}", **options)
         self.text.observe(lambda change: draft.write(recording.id, change["new"]), names="value")
         head = line(self.name, self.sound, self.remove, name="buttons")

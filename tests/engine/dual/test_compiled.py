@@ -198,17 +198,19 @@ def test_frame_runs_uncompiled_if_compiled_code_fails(
     """Code that compiles but does not run on the device; a lack of memory is an error, as uncompiled frames need more."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
 
-    def compiled_as(message: str) -> Callable[..., Any]:
+    def compiled_as(message: str, *, required: bool = False) -> Callable[..., Any]:
         def fails(*_: Any) -> Tensor:
             raise RuntimeError(message)
 
         monkeypatch.setattr(torch, "compile", lambda *_, **__: fails)
-        return Regions(required=False).compiled(lambda x: x * 2)
+        return Regions(required=required).compiled(lambda x: x * 2)
 
     assert torch.equal(compiled_as("CUDA error: invalid argument")(torch.ones(1)), torch.full((1,), 2.0))
     assert "CUDA error: invalid argument; they run uncompiled, which is slower" in caplog.text
     with pytest.raises(RuntimeError, match="out of memory"):
         compiled_as("CUDA out of memory")(torch.ones(1))
+    with pytest.raises(EngineUnavailable, match="Cannot access storage; compile=False runs them uncompiled"):
+        compiled_as("Cannot access storage", required=True)(torch.ones(1))
 
 
 def test_frame_runs_uncompiled_without_a_compiler(

@@ -136,15 +136,14 @@ class Regions:
                 shutil.rmtree(_cache_folder(), ignore_errors=True)
                 return fused(*args)
         except Exception as error:
-            # By default, compiled code that does not run on a device is also replaced, for any exception that it raises.
-            if not isinstance(error, dynamo.exc.TorchDynamoException) and (self._required or out_of_memory(error)):
+            if not isinstance(error, dynamo.exc.TorchDynamoException) and out_of_memory(error):
                 raise
             message = " ".join(str(error).split("Set TORCHDYNAMO")[0].split()[-40:])  # the cause is at the end
             reason = (
                 f"frames cannot be compiled; torch needs g++, and on CUDA triton, a C compiler and Python.h: {message}"
             )
             if self._required:
-                raise EngineUnavailable(reason) from error
+                raise EngineUnavailable(f"{reason}; compile=False runs them uncompiled") from error
             self._failed = True
             _LOG.warning("%s; they run uncompiled, which is slower", reason)
             return function(*args)

@@ -194,9 +194,9 @@ class PointerFamily:
             *unread_notes,
             *ignored(tagged, _TAG_KINDS, unread),
             *(
-                f"{tag.text}: {signs} must be IPA symbols of English"
+                f"{tag.text}: {symbols} must be English IPA, Arpabet or pinyin"
                 for tag in unread
-                if (signs := arpabet_of_ipa(tag.name)[1])
+                if (symbols := self._unknown_symbols(tag))
             ),
             *unused,
         )
@@ -230,6 +230,12 @@ class PointerFamily:
         pinyin = characters_of_pinyin(tag.name) if "zh" in self.languages else ""
         arpabet = word_of_arpabet(tag.name, tag.word)
         return pinyin or arpabet or word_of_arpabet(arpabet_of_ipa(tag.name)[0], tag.word)
+
+    def _unknown_symbols(self, tag: Tag) -> str:
+        """Return the unknown phones or syllables of a tag in Arpabet or pinyin, or its unknown IPA symbols."""
+        unknown = arpabet_of_ipa(tag.name)[1]
+        phones = dict.fromkeys(tag.name.split()) if tag.name.isascii() else ()
+        return ", ".join(phone for phone in phones if not self._spelled(replace(tag, name=phone))) or unknown
 
     def _read(self, request: TTSRequest, text: str) -> Iterator[Phonemes]:
         normalized = (normalize if request.normalize else as_written)(with_accents(text), self.languages)
