@@ -308,7 +308,7 @@ def knob_pairs(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, KnobValue], .
 
 @contextmanager
 def _keywords(knobs: Iterable[Knob]) -> Iterator[None]:
-    """Add the keywords of ``speak`` to errors about unknown fields that the block raises."""
+    """Extend errors about unknown fields in the block by the keywords of ``speak``."""
     try:
         yield
     except RequestInvalid as error:
@@ -325,7 +325,7 @@ def _keywords(knobs: Iterable[Knob]) -> Iterator[None]:
 
 
 def _pop_knobs(fields: dict[str, object], knobs: Iterable[Knob]) -> tuple[tuple[str, KnobValue], ...]:
-    """Remove knobs and extra fields from ``fields``; return those with non-default values. None means default."""
+    """Remove knobs and extra fields from ``fields``; return those whose values are neither None nor the default."""
     extra = {name: fields.pop(name) for name in tuple(fields) if name.startswith(EXTRA)}
     values = {knob: fields.pop(knob.name) for knob in knobs if knob.name in fields}
     checked = {knob: knob.check(value) for knob, value in values.items() if value is not None}

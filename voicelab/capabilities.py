@@ -65,7 +65,7 @@ class FieldSupport:
 
     @property
     def narrowed(self) -> str:
-        """Supported values as text; empty if they are those of the interface."""
+        """Supported values as text; empty if they are not restricted."""
         if self.bounds is not None:
             return f"{self.bounds[0]:g} to {self.bounds[1]:g}"
         return " or ".join(map(str, self.values))
@@ -107,7 +107,7 @@ class Capabilities(Shown):
         voices: preset voices.
         max_text: maximum characters per request; None if unknown.
         prices: prices of synthesis; empty if free, None if unknown.
-        one_model: whether all ``models`` name the same weights; None if unknown.
+        one_model: whether all names in ``models`` select the same weights; None if unknown.
         at_once: maximum number of concurrent requests; None if unknown.
         license: license terms of the synthesized audio, with the time of acceptance; "" if none apply.
         notice: notice to display when serving others; "" if none.

@@ -40,6 +40,6 @@ class Shown:
 
 
 def note_on(table: pd.DataFrame, names: Iterable[object]) -> str:
-    """Return a table's ``attrs["note"]`` ("METRICS: …") if it concerns one of these metrics, else ""."""
+    """Return the note in a table's ``attrs["note"]`` ("METRICS: …") if it concerns one of these metrics, else ""."""
     note = str(table.attrs.get("note", ""))
     return note if set(note.partition(":")[0].split(", ")).intersection(map(str, names)) else ""

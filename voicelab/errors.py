@@ -296,7 +296,7 @@ class MissingExtra(EngineError, ImportError):
     @classmethod
     @contextmanager
     def where(cls, extra: str, purpose: str) -> Iterator[None]:
-        """Convert a failed import in the block to the error that ``of`` builds, or to one that states what is broken."""
+        """Convert a failed import in the block to the error of ``of``, or to an error on an incomplete installation."""
         try:
             yield
         except (ImportError, OSError) as error:  # OSError: a library that a package needs

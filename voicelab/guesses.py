@@ -162,7 +162,7 @@ _T = TypeVar("_T")
 
 
 def hint(kind: str, name: str, choices: Iterable[str] = ()) -> str:
-    """Return the end of a message about an unknown name: "; did you mean rate?", "; use clip.audio()", or ""."""
+    """Return a suggestion for a message about an unknown name: "; did you mean rate?", "; use clip.audio()", or ""."""
     right = GUESSES.get(kind, {}).get(name)
     if right is None:
         return suggestion(name, choices)
@@ -215,7 +215,7 @@ def _no_arithmetic(value: object, *_: object) -> Any:
 def answers(**right: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Decorate a function so that a wrong keyword that users guess raises TypeError with the right code.
 
-    ``right`` maps these keywords to the code.
+    ``right`` maps each wrong keyword to the right code.
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -138,7 +138,7 @@ def from_function(
     """Return the Lab of a function: ``def tts(text, voice="a", pitch=1.0): return samples, rate``.
 
     Parameters named ``voice``, ``seed``, ``speed``, ``model``, ``references`` (ReferenceAudio values), ``ref_audio`` and
-    ``ref_text`` (path and transcript of one reference), or like another field of ``speak``, receive that field. Other
+    ``ref_text`` (path and transcript of one reference), or named as another field of ``speak``, receive its value. Other
     parameters with a default are backend parameters, with bounds and descriptions from ``Annotated``. Fields for which there
     is no parameter are declared as ignored. Seeds are passed modulo 2**31.
 

@@ -55,8 +55,8 @@ computation must not block the fork."""
 class _Computing(ContextDecorator):
     """Context of a computation: a fork waits until all computations end, and new computations wait for the fork.
 
-    Computations do not wait for each other. If a process forks while another thread computes a product, OpenBLAS joins
-    threads that never end.
+    Computations do not wait for each other. If a process forks while another thread computes a product, OpenBLAS waits
+    forever for threads to end.
     """
 
     def __init__(self) -> None:

@@ -99,7 +99,7 @@ REPEAT: Final = "repeat"
 
 @dataclass(slots=True)
 class Report:
-    """Files of a source that are not collected, as a mapping from path to reason, and notes on its tables."""
+    """Mapping from the files of a source that are not collected to the reasons, and notes on its tables."""
 
     excluded: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -161,7 +161,7 @@ def is_hidden(name: str) -> bool:
 
 
 def skipped_note(report: Report) -> str:
-    """Count excluded files by reason: "2 × hidden or system file"."""
+    """Format the number of excluded files by reason: "2 × hidden or system file"."""
     reasons = Counter(report.excluded.values())
     return ", ".join(f"{count} × {reason}" for reason, count in reasons.most_common())
 
@@ -462,8 +462,7 @@ def recordings_of(source: Any, report: Report, system: str = "") -> list[Recordi
 def _matching(pattern: str, report: Report, system: str) -> list[Recording]:
     """List the recordings whose paths match a pattern such as ``"samples/{system}/{item}.wav"``; ``*`` is a wildcard.
 
-    The case of the suffix is ignored. Files whose paths differ from the pattern only in the suffix are added to the
-    excluded files.
+    The case of the suffix is ignored. Files whose paths differ from the pattern only in the suffix are recorded as excluded.
     """
     path = Path(pattern)
     suffix = path.suffix if path.suffix.lower() in SUFFIXES else ""
@@ -567,8 +566,8 @@ def _listed_file(folder: Path, name: str) -> Path:
 def _kaldi(path: Path, system: str) -> list[Recording]:
     """List the recordings of Kaldi's wav.scp, using the lists text, utt2spk and segments in the same folder.
 
-    Paths are relative to that folder, to a folder above it, or to the working directory. A command is listed as a file
-    that cannot be read.
+    Paths are relative to that folder, to a folder above it, or to the working directory. A command in wav.scp is listed as a
+    file that cannot be read.
     """
     lists: dict[str, dict[str, str]] = {}
     for name in _KALDI_LISTS:
@@ -638,7 +637,7 @@ def _table(
 
 
 def _span(cells: dict[str, Any], number: int, problems: list[str]) -> dict[str, float]:
-    """Remove the interval of a row from its cells: ``start`` and ``end``, or ``offset`` and ``duration`` as in NeMo."""
+    """Remove the columns of the interval from a row: ``start`` and ``end``, or ``offset`` and ``duration`` as in NeMo."""
     is_length = not {*_SPAN} & cells.keys() and {*_LENGTH} <= cells.keys()
     span = {}
     for edge, name in zip(_SPAN, _LENGTH if is_length else _SPAN, strict=True):

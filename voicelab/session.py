@@ -98,7 +98,7 @@ class BackendFactory:
 
 
 def _hashable(value: Any) -> Any:
-    """Convert lists and mappings of options to tuples, since factories must be hashable."""
+    """Convert lists and mappings in options to tuples, because factories must be hashable."""
     if isinstance(value, Mapping):
         return tuple((name, _hashable(item)) for name, item in value.items())
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
@@ -203,7 +203,7 @@ class Session(Closeable, metaclass=Guided):
 
     @property
     def backend(self) -> Backend:
-        """The backend."""
+        """Backend of the session."""
         return self._backend
 
     @property
@@ -355,7 +355,7 @@ class Session(Closeable, metaclass=Guided):
 
     @contextmanager
     def _named_as_typed(self, fields: Mapping[str, object]) -> Iterator[None]:
-        """Name fields in errors by the caller's keywords, and suggest a voice for an unknown one."""
+        """In errors of the block, name fields by the caller's keywords, and suggest a voice for an unknown voice."""
         try:
             yield
         except RequestInvalid as error:
@@ -387,7 +387,7 @@ class Session(Closeable, metaclass=Guided):
 
 
 def without_extra(fields: Mapping[str, object], names: set[str]) -> Mapping[str, object]:
-    """Move the items of ``extra`` with these names to keywords. Raises RequestInvalid for a name that is also a keyword."""
+    """Move the items of ``extra`` with these names to keywords. Raises RequestInvalid if a keyword of the name exists."""
     extra = fields.get("extra")
     if not isinstance(extra, Mapping):
         return fields

@@ -325,7 +325,7 @@ class Database:
             yield db
 
     def _process_lock(self) -> threading.RLock:
-        """Return the lock; a fork replaces it and leaves the inherited connection unused, which it must not close."""
+        """Return the lock. A fork gets a new lock, and leaves the inherited connection open and unused."""
         if self._owner.forked:
             self._owner, self._lock = ProcessOwner(), threading.RLock()
             self._inherited.append(self._db)
@@ -390,8 +390,7 @@ class FileLock(Closeable):
     Args:
         path: lock file.
         message: message of the StoreError if another process holds the lock.
-        temporary: remove the file on closing. If False, the file is kept, and a new folder is accessible only to the
-            owner.
+        temporary: remove the file on closing; otherwise the file is kept, and a new folder is accessible only to the owner.
     """
 
     # SQLite instead of the filelock package: its locks are not inherited by forked workers, which outlive a killed parent.
@@ -433,7 +432,7 @@ class FileLock(Closeable):
 
 
 def _link(unfinished: Path, path: Path) -> bool:
-    """Link a temporary file to its name. Raises FileExistsError; returns False on file systems without links."""
+    """Link a temporary file to its final name; return False if the file system has no links. Raises FileExistsError."""
     try:
         # Unlike a rename, a link fails if another writer was faster.
         os.link(unfinished, path)

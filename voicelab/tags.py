@@ -150,7 +150,7 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
 
 
 def _paired(text: str) -> set[int]:
-    """Return the positions of paired tags: opening tags followed by a closing tag of the same name, and the closing tags."""
+    """Return the offsets of paired tags, which are an opening and a closing tag of the same name."""
     positions: set[int] = set()
     openings: dict[str, list[int]] = {}
     for match in re.finditer(_PAIR, text):
@@ -167,7 +167,7 @@ def said(text: str, model: str = DEFAULT_MODEL) -> str:
 
 
 def ignored(text: TaggedText, acting: Collection[str] = (), but: Collection[Tag] = ()) -> Iterator[str]:
-    """Yield a note on ignored tags: those of kinds other than `acting`, which the voice supports, and those in `but`."""
+    """Yield a note on ignored tags: those of kinds that the voice does not support (not in `acting`), and those in `but`."""
     idle = [tag.text for tag in text.tags if tag.kind not in acting or tag in but]
     if idle:
         names = {"pause": "pauses", "phonemes": "phoneme spans", "emphasis": "emphasis"}
@@ -183,7 +183,7 @@ def listed(items: Iterable[str]) -> str:
 
 
 def _join(left_text: str, right_text: str, over_tag: bool) -> str:
-    """Concatenate two pieces of spoken text, with correct spaces if a tag was removed between them."""
+    """Concatenate two spans of spoken text; if a tag was removed between them, correct the spaces."""
     if not over_tag or not right_text:
         return left_text + right_text
     if not left_text.strip():
@@ -225,7 +225,7 @@ def _tag(match: re.Match[str], at: int) -> Tag:
 
 
 def _noted(texts: Iterable[str], problem: str, unless_ssml: str = "") -> Iterator[str]:
-    """Yield a note on each of the first distinct texts, and on the count of the others."""
+    """Yield a note on each of the first distinct texts, and one on the number of further texts."""
     different = list(dict.fromkeys(texts))
     for text in different[:_MAX_LISTED]:
         ssml = text.startswith("<") and not text.startswith("<|")
@@ -235,7 +235,7 @@ def _noted(texts: Iterable[str], problem: str, unless_ssml: str = "") -> Iterato
 
 
 def _stay(rest: str, model: str) -> Iterator[str]:
-    """Yield notes on markup that is not a tag."""
+    """Yield notes on markup that remains in the text because it is not a tag."""
     # Some voices skip SSML in angle brackets with a note of their own.
     yield from _noted(_LIKE_A_TAG.findall(rest), f"is not a tag of {model}", ": it stays in the text")
     if unclosed := _UNCLOSED.search(_LIKE_A_TAG.sub("\n", rest)):

@@ -165,7 +165,7 @@ _COUNT: Final = re.compile(r"\s*(?:\d+%|[\d.]+\w?(?=/|it\b))")
 
 
 def _is_hidden_bar(models: list[Any]) -> bool:
-    """Return whether models are a bar of tqdm hidden at its end (``leave=False``), with texts of an earlier count."""
+    """Return whether models are a tqdm bar that was hidden at its end (``leave=False``) with outdated texts."""
     states = [model["state"] for model in models if model["model_name"] in ("HTMLModel", "FloatProgressModel")]
     return (
         len(states) == 3
@@ -200,7 +200,7 @@ def _last_states(lines: list[str]) -> Iterator[str]:
 
 
 def _overwrites(bar: re.Match[str], later: re.Match[str]) -> bool:
-    """Return True if ``later`` is a state of the same bar; after a complete bar, the same name means a new bar."""
+    """Return True if ``later`` is a later state of the same bar; a bar of the same name after a complete one is a new bar."""
     same = (bar["name"], bar["total"]) == (later["name"], later["total"])
     return same and bar["count"] != bar["total"]
 
@@ -220,10 +220,10 @@ def digests_in(text: str) -> list[Digest]:
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """Description of a difference. It is ``tolerable`` if only clip digests differ, and these by less than the tolerance.
+    """Description of a difference. It is ``tolerable`` if only clip digests differ, by less than the tolerance.
 
-    It is ``negligible``, and reported as a note, if only memory addresses differ, or only pixels that the comparison at low
-    resolution ignores.
+    A difference is ``negligible``, and reported as a note, if only memory addresses differ, or only pixels that the
+    comparison at low resolution ignores.
     """
 
     message: str
@@ -547,7 +547,7 @@ def _node(output: Any) -> Any:
 
 
 def _merged(outputs: list[Any]) -> dict[str, _Contents]:
-    """Return contents by output name. Streams are concatenated, because the interleaving of stdout and stderr is random."""
+    """Merge outputs by name ("stdout", "output 1"); streams are concatenated, because their interleaving is random."""
     streams: dict[str, str] = {}
     displays: list[_Contents] = []
     for output in outputs:

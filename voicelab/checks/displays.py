@@ -1,4 +1,4 @@
-"""Displays of a notebook: cells without saved output of the figure, player or panel in their source, and widget states.
+"""Displays of a notebook: cells that create a figure, player or panel without a saved output of it, and widget states.
 
 The source of cells is parsed, not run: calls are recognized by name (pyplot, ``.plot()``, ``display()``, widgets, voicelab).
 """
@@ -143,7 +143,7 @@ def saved_states(notebook: Any) -> States:
 
 
 def models(model_id: str, states: States) -> Iterator[tuple[str, Any]]:
-    """Yield the saved model of a displayed widget, and those of the widgets in it, as (id, model), depth first, each once."""
+    """Yield the saved models of a displayed widget and of the widgets in it, each once, as (id, model), depth first."""
     stack, seen = [model_id], set()
     while stack:
         current = stack.pop()

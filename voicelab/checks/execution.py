@@ -194,7 +194,7 @@ def _without_outputs(notebook: Any) -> Any:
 def _run(
     client: Any, path: Path, folder: Path, cell_number: list[int], timeout: float, environment: dict[str, str]
 ) -> Finding | None:
-    """Execute the client's notebook; return the failure that stopped it. ``cell_number`` holds the running cell."""
+    """Execute the client's notebook; return the failure that stopped it. ``cell_number`` is set to the running cell."""
     from jupyter_client.kernelspec import NoSuchKernel, find_kernel_specs
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 

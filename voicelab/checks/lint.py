@@ -190,7 +190,7 @@ _SOURCE: Final = re.compile(r'"source"\s*:\s*')
 
 
 def source_lines(text: str) -> list[list[int]]:
-    """Return for each cell the lines of a notebook's file (from 1) that hold the lines of its source."""
+    """Return, for each cell, the numbers of the lines in a notebook's file (from 1) that contain its source lines."""
     decoder = json.JSONDecoder()
     lines: list[list[int]] = []
     cells = _CELLS.search(text)
@@ -262,7 +262,7 @@ def _secrets_in(*texts: str) -> Iterator[str]:
 
 
 def _strings(value: Any, name: str = "") -> Iterator[str]:
-    """Yield each string of a JSON value, plain and as an assignment to its key."""
+    """Yield each string in a JSON value, by itself and as an assignment to its key."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _strings(item, str(key))

@@ -73,7 +73,7 @@ class Family(Protocol):
 
     @property
     def decoding(self) -> Decoding:
-        """The codec's decoder."""
+        """Decoder of the codec."""
 
     def runners(self, model: Model, rows: int) -> Callable[[], Runner]:
         """Load the model's weights on first use, and return a function that makes a runner with `rows` rows.

@@ -13,7 +13,7 @@ _MIN_LENGTH = 64
 
 
 def block_of(listener: int, items: int, size: int, seed: int) -> Mapping[int, int]:
-    """Return the indices of a listener's ``size`` items, each with the number of earlier listeners of that item.
+    """Map the indices of a listener's ``size`` items to the number of earlier listeners who had the item.
 
     A listener is assigned the items that the fewest listeners have had. Among these, items that have rarely occurred
     together are preferred; remaining ties are broken at random. For any number of listeners, item counts differ by at

@@ -159,7 +159,7 @@ class Trial:
 
 
 def check_passed(rating: float, kind: str, wanted: int | None, first: str) -> bool:
-    """Return whether a rating passes an attention check; ``first`` is the system of A, against which CMOS rates B."""
+    """Return whether a rating passes an attention check; CMOS rates B relative to A, whose system is ``first``."""
     if wanted is not None:
         return rating == wanted
     if kind in SINGLE:
@@ -358,7 +358,7 @@ class ListeningTest:
         return [trials[index] for index in rng.permutation(len(trials))]
 
     def _block(self, listener: int) -> dict[str, tuple[int, int]]:
-        """Return the items of a listener, each with its index and the number of earlier listeners of that item."""
+        """Map the items of a listener to the index of the item and the number of earlier listeners who had it."""
         names = list(self.items)
         block = block_of(listener, len(names), self.per_listener or len(names), self.seed)
         return {names[row]: (row, turn) for row, turn in block.items()}
@@ -411,7 +411,7 @@ class ListeningTest:
         return [self._rated(self._stimuli[item, system]) for item, system in sequence]
 
     def _rated(self, sound: Stimulus, reference: Stimulus | None = None, **options: Any) -> Trial:
-        """Return the rating trial of a sound, with ``reference`` or the item's reference if the kind has one."""
+        """Return the rating trial of a sound, with ``reference`` or, if the kind has references, that of the item."""
         if self.kind in WITH_REFERENCE:
             options["reference"] = self._copy(reference or self._stimuli[sound.item, REFERENCE])
         return Trial("", self.kind, sound.item, {"A": sound}, **options)
@@ -462,7 +462,7 @@ class ListeningTest:
     def _masked(self, clean: Stimulus) -> Stimulus:
         """Mask a sound with noise drawn from the test's seed.
 
-        The noise has half the original level and the sound a quarter, so as not to startle listeners.
+        The noise has half of the original level and the sound a quarter of it, so that listeners are not startled.
         """
         sound = clean.clip.samples
         level = float(np.sqrt(np.mean(np.square(sound, dtype=np.float64))))
@@ -564,16 +564,16 @@ def _systems_in(trial: Trial) -> set[str]:
 
 
 def _williams(count: int) -> list[list[int]]:
-    """Return a Williams square of ``count`` systems; for an odd number of systems, two squares."""
+    """Return a Williams square of ``count`` systems; for an odd number of systems, the rows of two squares."""
     zigzag = [(index + 1) // 2 if index % 2 else (count - index // 2) % count for index in range(count)]
     rows = [[(system + shift) % count for system in zigzag] for shift in range(count)]
     return rows if count % 2 == 0 or count == 1 else [*rows, *(row[::-1] for row in rows)]
 
 
 def _sentences(systems: Sequence[int], count: int, rng: np.random.Generator) -> list[int] | None:
-    """Draw one of ``count`` items for each entry of ``systems``, without immediate repetition.
+    """Draw an item index below ``count`` for each entry of ``systems``; consecutive entries get different items.
 
-    Each item is drawn once per system. Returns None if this random draw reaches no solution.
+    Each system gets each item once. Returns None if this random draw finds no such order.
     """
     unused = {system: set(range(count)) for system in systems}
     drawn = [-1]
@@ -625,8 +625,8 @@ def _gains(item: str, clips: Mapping[str, Clip], lufs: float) -> Mapping[str, fl
 class MatchedClips:
     """Loudness-matched clips with their ``gains`` in dB and their common loudness ``lufs``.
 
-    ``unmatched`` maps the names of clips with undefined loudness to the reason. ``clips`` includes these clips
-    unchanged. ``levels`` has the results of the matched clips from which their loudness and true peak are computed.
+    ``unmatched`` maps the names of clips with undefined loudness to the reason. ``clips`` includes these clips unchanged.
+    ``levels`` has, for each matched clip, the intermediate results for computing its loudness and true peak.
     """
 
     clips: Mapping[str, Clip]

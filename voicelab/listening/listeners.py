@@ -23,7 +23,7 @@ _Failure = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class ScreenedResponses:
-    """Responses to analyze, and the failed rules.
+    """Responses of the listeners who passed the screening, and the rules that others failed.
 
     ``table`` has a row per listener and failed rule, with the columns listener, rule, trials and reason.
     """
@@ -145,7 +145,7 @@ def sensitivity(share: float) -> float:
 
 
 def discriminators(share: float) -> float:
-    """Return the proportion of trials in which X was recognized, assuming that listeners guessed in the others."""
+    """Return the proportion of trials in which X was recognized, if listeners guessed in all other trials."""
     return max(0.0, 2.0 * share - 1.0)
 
 

@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def sides(self) -> str:
-        """Sides of the test: "two-sided" for "different", "two one-sided tests," for "equivalent", otherwise "one-sided"."""
+        """Description of the test: "two-sided", "one-sided" or, for "equivalent", "two one-sided tests,"."""
         return (
             "one-sided"
             if self._abx
@@ -123,7 +123,7 @@ class PlannedOutcome:
 
     @property
     def estimate(self) -> Estimate | None:
-        """The estimate with the interval that agrees with p: at 1 - alpha for "different", otherwise 1 - 2 alpha."""
+        """Estimate with the interval that corresponds to p: at 1 - alpha for "different", otherwise at 1 - 2 alpha."""
         sides = 1.0 if self.plan.sides == "two-sided" else 2.0
         return None if self.test is None else self.test.interval(max(0.01, 1.0 - sides * self.plan.alpha))
 

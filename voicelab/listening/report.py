@@ -142,7 +142,7 @@ def report_of(result: ListeningResult) -> ListeningReport:
 
 
 def _with_positions(votes: pd.DataFrame) -> pd.DataFrame:
-    """Add the column ``place``, the position of a trial in the session, if all trial ids contain one."""
+    """Add the column ``place``, a trial's position in the session, if all trial ids contain it."""
     positions = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
     return votes.assign(place=positions.astype(int)) if positions.notna().all() else votes
 
@@ -238,7 +238,7 @@ def _missing(required: Mapping[str, str], reported: set[str], separator: str) ->
 
 
 def _qualification(result: ListeningResult, of_all: Mapping[str, float], reported: set[str]) -> str:
-    """Describe the qualification of listeners as P.808 requires, and list the items that were not collected."""
+    """Describe the qualification of listeners as required by P.808, and list the required items that were not collected."""
     frame = result.frame
     if result.kind == "MUSHRA":
         parts = ["The hidden reference and the anchors serve as gold questions"]
@@ -383,7 +383,7 @@ def _analysis_rows(result: ListeningResult) -> Iterator[_Row]:
 
 
 def _entries(values: Mapping[str, float | _Ends], first: str = "", second: str = "") -> Iterator[_Row]:
-    """Yield a row for each result of a system, a pair, or all systems, and three for an estimate with its interval."""
+    """Yield a row for each value (a system's, a pair's, or of all systems); an estimate has three: value, low and high."""
     for name, value in values.items():
         if isinstance(value, tuple):
             for suffix, end in zip(("", ", low", ", high"), value, strict=True):
@@ -461,7 +461,7 @@ def _ratings(result: ListeningResult) -> Iterator[_Row]:
 
 
 def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[_Row]:
-    """Yield a pair's test with random items, its effect sizes, and its test with fixed items."""
+    """Yield the rows of a pair: its test with random items, its effect sizes, and its test with fixed items."""
     values: dict[str, float | _Ends] = {}
     if pair in result.crossed:
         crossed = result.crossed[pair]

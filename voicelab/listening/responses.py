@@ -110,7 +110,7 @@ def _check_columns(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str
 
 
 def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]) -> pd.DataFrame:
-    """Convert a table with a column per system."""
+    """Convert a wide table, with a column per system, to a long table with a row per rating."""
     names = _systems(test)
     similar, others = {*map(folded, names)}, {*names, "listener", "item", "scale", "trial", *_DEFAULTS}
     wrong = [name for name in frame if name not in others and folded(str(name)) in similar]
@@ -128,7 +128,7 @@ def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]
 
 
 def _without(frame: pd.DataFrame, value: str, missing: Collection[object], notes: list[str]) -> pd.DataFrame:
-    """Remove the rows whose rating is a code for a missing rating."""
+    """Remove the rows in which the rating is a code for "missing"."""
     codes = {*map(_name, missing)}
     coded = frame[value].map(_name).isin(codes)
     if coded.any():

@@ -173,7 +173,7 @@ class ListeningResult:
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def lines(self) -> list[str]:
-        """Return the printed lines on scores and pairs, of the first scale if there are several."""
+        """Return the printed lines on scores and pairs; if there are several scales, those of the first."""
         rated = " preferred to the others" * (self.kind == "AB")
         lines = [f"  {name}{rated}: {score}" for name, score in self.scores.items()]
         return [*lines, *(f"  {line}" for line in self.comparisons())]
@@ -269,7 +269,7 @@ def _responses(test: ListeningTest, votes: Ballot | pd.DataFrame) -> pd.DataFram
 def _result(
     test: ListeningTest, confidence: float, frame: pd.DataFrame, notes: tuple[str, ...], common: dict[str, Any]
 ) -> ListeningResult:
-    """Analyze the responses to each scale separately; ``common`` are the attributes that all results share."""
+    """Analyze the responses to each scale separately; ``common`` has the attributes that all results share."""
     responses = {scale: frame[frame["scale"] == scale] for scale in test.scales} or {"": frame}
     analyses = {scale: _Analysis(test, confidence, rows) for scale, rows in responses.items()}
     results = {
@@ -307,7 +307,7 @@ def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFram
 def _corrected(
     tests: Mapping[tuple[str, str], Test], beside: Sequence[Mapping[tuple[str, str], Test]]
 ) -> dict[tuple[str, str], float]:
-    """Correct the p-values of ``tests`` by Holm's method, over these tests and those of other scales, ``beside``."""
+    """Correct the p-values of ``tests`` by Holm's method over these tests and ``beside``, the tests of other scales."""
     corrected = holm([test.p for group in (tests, *beside) for test in group.values()])
     return {pair: float(p) for pair, p in zip(tests, corrected, strict=False)}
 
@@ -360,10 +360,10 @@ def _effect_sizes(
 
 
 def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.DataFrame, float]:
-    """Return the lead of a pair's first system per listener and item, and the SD of single ratings.
+    """Return a table of the differences between a pair's systems by listener and item, and the SD of single ratings.
 
-    The lead is in the column ``value``: a rating difference or, for choices, whether the first system was chosen (ABX:
-    whether the response is correct).
+    The column ``value`` has the rating difference (first minus second system) or, for choices, 1 if the first system was
+    chosen (ABX: if the response is correct), else 0.
     """
     if kind in BY_SYSTEM:
         first, second = pair
@@ -381,7 +381,7 @@ def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.Dat
 
 
 class _Analysis:
-    """Statistics of the analyzed responses; ``notes`` explain why statistics are missing."""
+    """Statistics of the analyzed responses; ``notes`` explain which statistics could not be computed."""
 
     def __init__(self, test: ListeningTest, confidence: float, frame: pd.DataFrame) -> None:
         self.test, self.frame = test, frame
@@ -427,7 +427,7 @@ class _Analysis:
             self._pair((first, second), means[first] - means[second])
 
     def _missing(self, rated: pd.DataFrame) -> None:
-        """Note how many ratings of each system are missing, and test whether these numbers are equal."""
+        """Add notes on the number of missing ratings of each system, and test whether the systems differ in it."""
         from scipy.stats import chisquare
 
         counts, cells = rated["system"].value_counts(), rated.groupby(["listener", "item"]).ngroups
@@ -486,7 +486,7 @@ class _Analysis:
             self.tests[pair] = wilcoxon(means, [0.0] * len(means), confidence=self.confidence)
 
     def _choices(self, pair: tuple[str, str], won: pd.Series[Any], shares: pd.Series[Any]) -> None:
-        """Test choices with fixed items, by the ``shares`` of listeners."""
+        """Test choices with fixed items: the ``shares`` of listeners, or all choices in an exact binomial test."""
         side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
         counts = won.groupby(self.frame["listener"]).agg(["sum", "size"])
         ratio, p = dispersion(counts["sum"], counts["size"])
@@ -527,7 +527,7 @@ class _Analysis:
         self.crossed[pair], self.sizes[pair] = result, _effect_sizes(result, *columns, sd, side == "greater")
 
     def _shares(self) -> None:
-        """Score each system by its share of choices; each listener has one value per item, the mean over opponents."""
+        """Score each system by its share of choices: the value of a listener for an item is the mean over opponents."""
         for system in self.test.systems:
             rows = self.frame[(self.frame["chosen"] == system) | (self.frame["other"] == system)]
             chosen = (rows["chosen"] == system).groupby([rows["listener"], rows["item"]]).mean()

@@ -1,4 +1,4 @@
-"""Web server of a listening test or a study, for any number of listeners and with one file of responses.
+"""Web server of a listening test or a study; all responses are stored in one file.
 
 If there is no study, every visitor may respond under any name, which is adequate on a lab's internal network. In a study, a
 listener is identified by the browser, which sends a secret with every request. The page receives no names of systems.

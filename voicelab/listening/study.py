@@ -188,7 +188,7 @@ class Study:
         return cls(test, listeners, **{"questions": questions, "headphones": "antiphase", "breaks": 20, **options})
 
     def questions_at(self, when: str) -> tuple[Question, ...]:
-        """Return the questions that are asked before the test, or at its breaks."""
+        """Return the questions before the test or, for "breaks", those at its breaks."""
         return tuple(question for question in self.questions if question.when == when)
 
     @property
@@ -333,11 +333,11 @@ class Study:
     def progress(
         self, ballot: Ballot, *, plan: Plan | None = None, rule: SequentialTest | None = None
     ) -> StudyProgress:
-        """Return the numbers of finished and counted listeners, half the interval's width, and whether to stop.
+        """Return the numbers of finished and counted listeners, half of the width of the interval, and whether to stop.
 
-        The interval is that of the plan's pair, or of the first two systems if there is no plan. ``enough`` is True
-        once the target number of listeners (the plan's, or ``listeners``) has finished and is not excluded by
-        ``analyze``, or once the stopping rule ``rule`` decides; it is valid after any number of listeners.
+        The interval is that of the plan's pair or, without a plan, of the first two systems. ``enough`` is True if as many
+        listeners as the plan or ``listeners`` requires have finished and are not excluded by ``analyze``, or if the stopping
+        rule ``rule`` has decided; the rule is valid after any number of listeners.
         """
         counted, rows = self.counted(ballot), ballot.frame()
         pair = self.test.systems[:2] if plan is None else plan.primary
@@ -387,7 +387,7 @@ class StudyProgress:
 
 
 def listeners_text(counted: int, finished: int, target: int) -> str:
-    """Format the numbers of counted and excluded listeners."""
+    """Format the numbers of listeners who are counted and who are excluded."""
     excluded = f" ({finished} finished, {finished - counted} excluded)" * (counted < finished)
     return f"{counted} of {target} listeners{excluded}"
 
@@ -578,7 +578,7 @@ class BlindStudy(BlindBallot):
     def _checked_step(
         self, name: str, listener: int, answers: Mapping[str, Any], done: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """Return the values to store by step; a listener who is screened out also gets the step ``left``."""
+        """Validate the answers to a step; return the values to store by step, with ``left`` for a listener to screen out."""
         values: dict[str, Any] = {}
         reason = ""
         if name == "consent":
@@ -608,7 +608,7 @@ class BlindStudy(BlindBallot):
         return {name: values, **({"left": {"reason": reason}} if reason else {})}
 
     def _current(self, listener: object) -> str | None:
-        """Return the listener's current step. During the trials, this may be a break whose questions are unanswered."""
+        """Return the current step of a listener; during the trials, this is a break if its questions are unanswered."""
         done = self._done(listener) if type(listener) is int else {}
         current = None if "left" in done else next((name for name in self.study.steps if name not in done), None)
         if current == "trials" and type(listener) is int and self.study.questions_at("breaks"):

@@ -130,7 +130,7 @@ class Ballot(Closeable):
 
     @staticmethod
     def add(store: sqlite3.Connection, name: str, session: str, block: int | None = None) -> int:
-        """Add a listener within ``together`` and return their number, which is also the default of ``block``."""
+        """Add a listener in a transaction of `together`; return their number, which is also the default of ``block``."""
         number = int(store.execute("SELECT COUNT(*) FROM listener").fetchone()[0])
         values = (number, name, _now(), session, number if block is None else block)
         store.execute("INSERT INTO listener VALUES (?, ?, ?, ?, ?)", values)
@@ -209,7 +209,7 @@ class Ballot(Closeable):
         return {name: json.loads(answers) for name, answers in self._read(query, listener)}
 
     def keep_step(self, listener: int, name: str, answers: Mapping[str, Any]) -> None:
-        """Store the answers to a step of a study unless the step already has answers."""
+        """Store the answers to a step of a study, unless answers to this step are already stored."""
         values = (listener, name, json.dumps(dict(answers)), _now())
         self.together(lambda store: store.execute("INSERT OR IGNORE INTO step VALUES (?, ?, ?, ?)", values))
 
@@ -294,7 +294,7 @@ class Ballot(Closeable):
         return pd.DataFrame([row for vote in self.votes() for row in _rows(vote)])
 
     def close(self) -> None:
-        """Close the file. May be called twice."""
+        """Close the file. A second call has no effect."""
         self._database.close()
 
     def _begin(self) -> None:

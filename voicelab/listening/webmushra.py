@@ -62,12 +62,11 @@ _UNQUOTED: Final = re.compile(r"""^(\s*(?:- +)?\w+:) +([^\s'"|>&*!\[{#].*: .*)$"
 def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_000, root: str = "") -> Path:
     """Write the test for webMUSHRA: ``<name>.yaml`` and a folder of WAV files; return the path of the YAML.
 
-    ``root`` is the path of the files relative to webMUSHRA's folder, such as ``"configs/resources/mytest"``. Names,
-    sizes and digests of the files do not reveal the systems, but the pages load the configuration, which does. The
-    order of pages is random. The X of ABX, which is the page's reference, alternates between the systems of a pair, and
-    so does the first system in AB and CMOS. Training trials are not exported, because webMUSHRA would store their
-    responses. Raises ArgumentError for SMOS and DMOS, for which webMUSHRA has no page type, and StoreError if writing
-    fails.
+    ``root`` is the path of the files relative to webMUSHRA's folder, such as ``"configs/resources/mytest"``. Names, sizes
+    and digests of the files do not reveal the systems, but the configuration, which the pages load, reveals them. The order
+    of pages is random. The X of ABX, which is the page's reference, alternates between the systems of a pair, and so does
+    the first system in AB and CMOS. Training trials are not exported, because webMUSHRA would store their responses. Raises
+    ArgumentError for SMOS and DMOS, for which webMUSHRA has no page type, and StoreError if writing fails.
     """
     one_of(test.kind, "kind", tuple(_TYPES))
     folder = Path(folder)
@@ -232,7 +231,7 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
-    """Convert a row of AB or CMOS, whose sound has both systems, in the order that the page id states."""
+    """Convert a row of an AB or CMOS page, whose sound has both systems in the order that the page id states."""
     item, first, second = _pairs_of(test)[row["trial_id"]]
     answer = row["stimuli_rating"]
     if answer not in _POINTS[test.kind]:
@@ -306,7 +305,7 @@ _Writer = Callable[[str, Mapping[str, Clip]], dict[str, str]]
 def _write_sounds(
     folder: Path, root: str, rate: int, seed: int, item: str, clips: Mapping[str, Clip]
 ) -> dict[str, str]:
-    """Write the files of a page with equal rate and length and blinded names; return their paths for webMUSHRA."""
+    """Write the sounds of a page with equal rates and lengths and blinded names; return their paths for webMUSHRA."""
     length = math.ceil(max(clip.duration for clip in clips.values()) * rate)
     files = {}
     for name, clip in clips.items():

@@ -202,7 +202,7 @@ def _block_powers(subject: Subject) -> _Floats:
 
 
 def amplified_levels(subject: Subject, gain_db: float) -> Results:
-    """Return the results from which loudness and true peak of a clip are computed after a gain."""
+    """Return the intermediate results for the loudness and true peak of a clip after a gain."""
     gain = float(np.float32(10.0 ** (gain_db / 20.0)))
     peak, powers = subject.once(_interpolated_peak), subject.once(_block_powers)
     return {_interpolated_peak: peak * gain, _block_powers: powers * gain**2}

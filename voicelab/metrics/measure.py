@@ -212,7 +212,7 @@ def available() -> dict[str, Metric]:
 
 
 def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
-    """Resolve metrics by name, in order.
+    """Return the Metric objects for names and metrics, in order.
 
     Raises ArgumentError for an unknown or repeated name, MissingExtra when a required package is not installed.
     """
@@ -383,7 +383,7 @@ def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
 
 
 def _opened(clips: Iterable[Any], report: Report) -> Iterator[Any]:
-    """Yield clips and paths, replacing folders with their files."""
+    """Yield the clips and paths, with the files of each folder in place of the folder."""
     for item in clips:
         if isinstance(item, str | Path):
             yield from sounds_in(item, report) if Path(item).is_dir() else [Path(item)]
@@ -403,7 +403,7 @@ def listener_note(metrics: Iterable[str | Metric], tools: Tools | None = None) -
 
 
 def with_note(frame: pd.DataFrame, metrics: Iterable[str | Metric], tools: Tools | None = None) -> pd.DataFrame:
-    """Attach the note on the ASR model to a table of ``metrics``."""
+    """Add the note on the ASR model to the attributes of a table of ``metrics``."""
     from voicelab.metrics.table import noted
 
     return noted(frame, listener_note(metrics, tools) if metrics else "")

@@ -296,7 +296,7 @@ def tool_name(tool: object) -> str:
 
 
 def training_domain(tools: Tools) -> str:
-    """Return a phrase on the training data of the tools' MOS predictor."""
+    """Return a phrase that describes the training data of the tools' MOS predictor."""
     named = _PREDICTORS.get(tool_name(tools.predictor), tools.predictor)
     return str(getattr(named, "domain", "whose training domain is not declared"))
 

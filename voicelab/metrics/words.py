@@ -32,7 +32,7 @@ _EXTRA_SYLLABLE = re.compile(r"[aeiouy]ing|(?<![cstgx])i[ao](?!ge)|(?<![gq])ua|[
 
 
 def other_words(first: Clip, second: Clip) -> str:
-    """Return a message that the request texts of two clips differ; "" when the texts are equal or unknown."""
+    """Return a message if the request texts of two clips differ; "" if they are equal or one is unknown."""
     texts = [clip.take.call.said for clip in (first, second) if clip.take is not None]
     if len(texts) < 2 or split_words(texts[0]) == split_words(texts[1]):
         return ""

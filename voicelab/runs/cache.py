@@ -29,7 +29,7 @@ _CHECKS_PER_LIMIT = 64
 class CacheStats:
     """Number of takes and size of a cache, and hits and misses since it was opened.
 
-    ``bytes`` is the total size on disk, ``damaged`` the number of quarantined files.
+    ``bytes`` is the total size on disk, and ``damaged`` the number of quarantined files.
     """
 
     entries: int
@@ -191,7 +191,7 @@ class Cache:
                     self._budget = min(free, self.max_bytes // _CHECKS_PER_LIMIT)
 
     def _evict(self, limit: int) -> int:
-        """If the limit is exceeded, remove the least recently used files down to 90 % of it; return the remaining bytes."""
+        """If the size exceeds the limit, remove the least recently used files until 90 % are left; return the bytes left."""
         files = self.run.files()
         total = sum(file.st_size for file in files.values())
         if total <= limit:

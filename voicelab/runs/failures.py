@@ -72,7 +72,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Failed:
-    """A failed take: the partial take, the failure, and its stage (at the call or during the stream)."""
+    """A failed take: the partial take, the failure, and whether it occurred at the call or during the stream."""
 
     take: Take
     failure: Failure

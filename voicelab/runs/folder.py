@@ -103,7 +103,7 @@ class RunFolder:
             return self._has(key)
 
     def lost(self, sound: str) -> bool:
-        """Test whether the audio file of a line is missing."""
+        """Return whether the audio file that a line names is missing."""
         return bool(sound) and not (self.takes.folder / sound).is_file()
 
     def lines(self) -> tuple[Line, ...]:
@@ -157,7 +157,7 @@ class RunFolder:
         return Take.of_record(record["take"], sound() if audio else sound, self.reference)
 
     def light(self, take: Take) -> Take:
-        """Return a stored take with audio that is loaded on access, to save memory."""
+        """Return a stored take whose audio is loaded on access, to save memory."""
         name = f"{take.digest}.{take.suffix}"
         return replace(take, sound=partial(self.takes.get, name)) if (self.takes.folder / name).is_file() else take
 
@@ -429,7 +429,7 @@ def check_older(folder: Path) -> None:
 
 @contextmanager
 def _locked(file: BinaryIO) -> Iterator[None]:
-    """Lock an open file, if system and file system support it."""
+    """Lock an open file during a ``with`` block, if the system and the file system support it."""
     try:
         import fcntl
     except ImportError:

@@ -120,7 +120,7 @@ def take_value(take: Take, name: str) -> object:
 
 
 def _in_order(labelled: list[tuple[Take, Labels]], cells: Mapping[tuple[str, str], int]) -> list[tuple[Take, Labels]]:
-    """Sort takes by the last cell number written for their labels, and number the cells uniquely."""
+    """Sort takes by the cell number last written for their labels, and number the cells without duplicates."""
     ranks = cells
     if len(set(cells.values())) < len(cells):  # cells of an earlier grid have that grid's numbers
         order = sorted(cells, key=lambda line: (cells[line], line))
@@ -130,7 +130,7 @@ def _in_order(labelled: list[tuple[Take, Labels]], cells: Mapping[tuple[str, str
 
 
 def _line_of(key: str, labels: Labels) -> tuple[str, str]:
-    """Identify the line of a take by its key and labels, without the cell, which a larger sweep renumbers."""
+    """Return a key of a take's line: the key of the take and its labels, without the cell, which a larger sweep renumbers."""
     return key, json.dumps({name: value for name, value in labels.items() if name != "cell"}, sort_keys=True)
 
 
@@ -204,8 +204,8 @@ class Journal(Closeable):
     def add(self, take: Take, /, **labels: object) -> Take:
         """Write a take with ``labels`` (JSON values) and return it with its audio on disk.
 
-        A take is written again only with other labels. This occurs because cells of a sweep may share a take, and because
-        a larger sweep renumbers its cells. Raises StoreError if the disk fails or is full; earlier takes remain.
+        A take is written again only if its labels differ: cells of a sweep may share a take, and a larger sweep renumbers
+        its cells. Raises StoreError if the disk fails or is full; earlier takes remain.
         """
         line, entry = _line_of(take.key, labels), (labels.get("cell"), take.digest)
         with self._lock:

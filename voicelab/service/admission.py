@@ -31,7 +31,7 @@ class _Window:
 
 
 class Admission:
-    """Admission control that rejects excess requests before reading the store or the body. Used by one event loop.
+    """Admission control, which rejects excess requests before reading the store or the body. Used by one event loop.
 
     The owner of a secret is looked up once. The state and the credit of the key are read for each admitted request. Request
     rates are counted in fixed windows on a monotonic clock. The first request after the end of a window starts a new one.
@@ -47,7 +47,7 @@ class Admission:
         self._active: Counter[int] = Counter()
 
     async def authenticate(self, secret: str) -> ApiKey:
-        """Look up the key of a secret. Raises AuthenticationError, StoreError."""
+        """Return the API key with this secret. Raises AuthenticationError, StoreError."""
         if not well_formed(secret):
             self._keys.authenticate(secret)  # raises without access to the store
         try:

@@ -175,7 +175,7 @@ class ThreadBridge:
 
     @property
     def seed(self) -> int | None:
-        """The seed of the stream, available at the first audio; None if the backend reports none."""
+        """Seed of the stream, available at the first audio; None if the backend reports none."""
         return None if self._stream is None else self._stream.seed
 
     async def read(self) -> bytes | None:

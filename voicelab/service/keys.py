@@ -219,7 +219,7 @@ class KeyStore(Closeable):
             return _read(db.execute(_SELECT + " WHERE id = ?", (newest.id,)).fetchone())
 
     def authenticate(self, secret: str) -> ApiKey:
-        """Return the active key of a secret. Raises AuthenticationError."""
+        """Return the active key with this secret. Raises AuthenticationError."""
         refused = AuthenticationError("The API key is not accepted", status=401)
         if not well_formed(secret):
             raise refused

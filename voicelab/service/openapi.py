@@ -40,7 +40,7 @@ class Health(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """An HTTP method of a path.
+    """An operation of the API: an HTTP method and a path.
 
     ``body`` and ``answer`` map media types to schemas, or to None for bytes; ``parameters`` and ``headers`` (on success)
     are names of components; ``errors`` are the statuses of errors. An API key is required unless ``open``.

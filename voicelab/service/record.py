@@ -144,7 +144,7 @@ def write_log(form: LogForm, *, texts: bool = False) -> Iterator[None]:
 
 
 class _LogQueue(QueueHandler):
-    """Nonblocking queue of log lines, which are formatted before they are queued because request records are mutable."""
+    """Nonblocking queue of log records, which are formatted before they are queued, because request records are mutable."""
 
     queue: Queue[logging.LogRecord]
     dropped = 0

@@ -118,7 +118,7 @@ async def decode_body(executor: Executor, body: bytes, kind: BodyKind) -> object
 
 
 def decode(body: bytes, kind: BodyKind) -> object:
-    """Decode a body; that of a valid request is a mapping.
+    """Decode a body; the result is a mapping if the request is valid.
 
     Raises RequestInvalid for syntax errors, duplicate keys, and excessive nesting or lengths.
     """

@@ -107,8 +107,8 @@ def _openai_error(
 def backend_failure(error: Exception) -> Response:
     """Build the response for a backend's error, and log it unless the caller caused it.
 
-    If the backend is a remote service, its statuses 401, 402 and 404 concern the key of this service and not the caller's.
-    The caller then gets status 500.
+    If the backend is a remote service, its statuses 401, 402 and 404 concern this service's key, not the caller's key. The
+    caller then gets status 500.
     """
     if isinstance(error, RequestInvalid):
         return _unprocessable(error)

@@ -257,7 +257,7 @@ _KEEP_ALIVE_SECONDS = 75
 class _Connection(H11Protocol):
     """HTTP connection with deadlines.
 
-    ``head_seconds`` is the time limit for request headers, and for the rest of a body after the response;
+    ``head_seconds`` is the time limit for request headers, and for a body that is still arriving after the response;
     ``linger_seconds`` is the time limit for sending the rest of an aborted response.
     """
 
@@ -294,7 +294,7 @@ class _Connection(H11Protocol):
         self._abort_if_unread()
 
     def send_400_response(self, msg: str) -> None:
-        """Reject malformed HTTP."""
+        """Answer malformed HTTP with an error in the format of the interface."""
         self._refuse(400, msg)
 
     async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -318,7 +318,7 @@ class _Connection(H11Protocol):
             self.transport.close()
 
     def _watch(self) -> None:
-        """Set a deadline while the service waits for data from the caller. For idle connections, uvicorn has a timer."""
+        """Set a deadline while the service waits for data from the caller; uvicorn's own timer covers idle connections."""
         rest_of_body = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
         receiving = self.conn.their_state is h11.IDLE or rest_of_body
         if not receiving or self.timeout_keep_alive_task is not None or self.transport.is_closing():

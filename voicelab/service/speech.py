@@ -37,9 +37,9 @@ _MAX_NOTES = 16
 class SpeechResponse(Response):
     """Response that synthesizes speech when the server calls it.
 
-    The status is sent with the first audio, so that an error before it gets its own status. A later error aborts the
-    connection without the final chunk, so that the caller detects the truncation. If the caller disconnects, synthesis is
-    cancelled.
+    The status is sent with the first audio, so that an earlier error is answered with the status of the error. A later error
+    aborts the connection without the final chunk, so that the caller detects the truncation. If the caller disconnects,
+    synthesis is cancelled.
 
     Args:
         queue: queue of the speech requests.
@@ -81,7 +81,7 @@ class SpeechResponse(Response):
         self._settled = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Synthesize and send the response."""
         work = asyncio.ensure_future(self._answer(scope, receive, send))
         disconnection = asyncio.ensure_future(_disconnected(receive))
         try:

@@ -29,12 +29,12 @@ Claim = Literal["better", "different", "not worse", "equivalent"]
 
 
 def claims_of(kind: str) -> tuple[Claim, ...]:
-    """Return the claims that a kind of listening test can test. Claims of ABX have no direction."""
+    """Return the claims that can be tested in this kind of listening test; the claims of ABX have no direction."""
     return ("different", "equivalent") if kind == "ABX" else get_args(Claim)
 
 
 class ComparedPairs(Protocol):
-    """Tests of pairs of systems, as in a listening test."""
+    """Protocol of results that have tests of pairs of systems, such as those of a listening test."""
 
     @property
     def kind(self) -> str:
@@ -55,7 +55,7 @@ class ComparedPairs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CrossedTest(Test):
-    """``Test`` with crossed random effects, which can also test other hypotheses and confidence levels.
+    """Test with crossed random effects, from which p-values for other bounds and other intervals can be computed.
 
     The statistic is Student's t of the estimate, which has the standard error ``error`` and ``df`` degrees of freedom.
     ``sd`` are the SDs of listeners, items and residuals, ``scale`` the bounds of the interval, and ``items`` the number
@@ -77,7 +77,7 @@ class CrossedTest(Test):
         return 0.5 if self.scale == (0.0, 1.0) else 0.0
 
     def turned(self) -> CrossedTest:
-        """Return the test with the systems swapped."""
+        """Return the test of the same pair with the systems in the other order."""
         value, high, low = (
             2.0 * self.null - end for end in (self.estimate.value, self.estimate.low, self.estimate.high)
         )

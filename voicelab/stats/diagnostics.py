@@ -1,4 +1,4 @@
-"""Conditions that main effects may hide: interactions, outliers, and takes missing more often at some levels."""
+"""Conditions that affect main effects: interactions, outliers, and takes that are missing more often at some levels."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def interactions_of(
 def _extremes(
     cells: _Floats, levels: Sequence[tuple[Any, ...]], rows: npt.NDArray[Any], columns: npt.NDArray[Any]
 ) -> dict[str, Any]:
-    """Return the level of the first axis whose difference from its first level depends most on the second axis."""
+    """Return the level of the first axis whose difference from the first level varies most over the second axis."""
     simple = cells[1:] - cells[0]
     row = int(np.ptp(simple, axis=1).argmax())
     low, high = int(simple[row].argmin()), int(simple[row].argmax())
@@ -104,9 +104,9 @@ def outliers_of(
     """Yield a row per metric and take that is more than 6 robust SDs from its expected value, the furthest first.
 
     The expected value is the median of the take's cell or, where cells have fewer than three takes, the value of the
-    additive model, fitted by J. W. Tukey's median polish. The robust SD is computed from the median distance over as
-    many takes, those with the largest distances, as the model has residual degrees of freedom. ``labels`` (takes,) are
-    the row labels of the table.
+    additive model, fitted by J. W. Tukey's median polish. The robust SD is computed from the median of the largest
+    distances, which are as many as the model has residual degrees of freedom. ``labels`` (takes,) are the row labels of the
+    table.
     """
     sizes = np.bincount(design.cells)
     additive = np.median(sizes) < _MIN_CELL
@@ -130,9 +130,9 @@ def outliers_of(
 
 
 def _without_partners(design: Design, values: _Floats, distances: _Floats, limit: float) -> _Floats:
-    """Assign the whole distance between two takes that are alone in a level to the take further from the median.
+    """If two takes of a level have opposite distances above ``limit``, assign both to the take further from the median.
 
-    The expected value of such takes is their mean, so that the partner of an outlier has the opposite distance.
+    The expected value of a level with two takes is their mean, so an outlier gives the other take the opposite distance.
     """
     distances, apart = distances.copy(), np.abs(values - np.median(values))
     for take in np.flatnonzero(np.abs(distances) > limit):
@@ -173,7 +173,7 @@ def outlier_notes(rows: Sequence[dict[str, Any]], playable: bool, robust: bool) 
 def missing_notes(
     design: Design, missing: npt.NDArray[np.bool_], metrics: Sequence[str], axes: Sequence[str], level: float
 ) -> Iterator[str]:
-    """Note takes where these metrics are undefined, and the axes whose levels have different shares of such takes."""
+    """Yield notes on takes where these metrics are undefined, and on axes whose levels differ in the share of such takes."""
     for metric in metrics:
         yield f"{metric} is undefined for {missing.sum()} of {missing.size} takes, which are excluded."
     for number, axis in enumerate(axes):
@@ -191,7 +191,7 @@ def missing_notes(
 
 
 def small_level_notes(design: Design, noise: Noise, axes: Sequence[str]) -> Iterator[str]:
-    """Note the levels that are not tested, because they have too few takes."""
+    """Yield notes on the levels that have too few takes to be tested."""
     for number, axis in enumerate(axes):
         names, codes = np.unique(design.codes[number], return_inverse=True)
         takes = np.bincount(codes).astype(np.float64)

@@ -74,26 +74,24 @@ _BAND, _SIGNIFICANT_COLOR, _NEUTRAL_COLOR = ("0.5", 0.2), "tab:blue", "0.45"
 class Effects(Shown):
     """Effects of axes on metrics: tidy tables, a text form and a plot.
 
-    ``frame``: a row per metric and axis. ``verdict`` is the result of the test at a level of 1 - ``confidence`` after
-    Holm's correction. ``p`` is the p-value of the null hypothesis that no level differs from the first in these texts.
-    ``test`` is "pooled" (one variance for all levels) if there are no repeats or few takes, otherwise "Welch" (one
-    variance per level). ``p_holm`` and ``p_bh`` are corrected over all rows. Where texts are a block, ``p_texts``
-    treats the ``texts`` texts as a random sample, and ``p_texts_holm`` is its correction. p is NaN if there are too few
-    takes, and is from a permutation test if the residual variance is 0. Optionally, ``p_robust`` is from a permutation
-    test of ranks, with the correction ``p_robust_holm``. ``eta_sq`` and ``omega_sq`` are the proportion of variance
-    explained by the axis. ``depends_on`` names the axes whose interaction with this axis is significant. ``levels`` and
-    ``takes`` are counts.
+    ``frame``: a row per metric and axis. ``verdict`` is the result of the test at a level of 1 - ``confidence`` after Holm's
+    correction. ``p`` is the p-value of the null hypothesis that no level differs from the first in these texts. ``test`` is
+    "pooled" (one variance for all levels) if there are no repeats or few takes, otherwise "Welch" (one variance per level).
+    ``p_holm`` and ``p_bh`` are corrected over all rows. Where texts are a block, ``p_texts`` treats the texts (``texts`` is
+    their number) as a random sample, and ``p_texts_holm`` is corrected. p is NaN if there are too few takes, and is from a
+    permutation test if the residual variance is 0. With ``robust``, ``p_robust`` is from a permutation test of ranks, and
+    ``p_robust_holm`` is corrected. ``eta_sq`` and ``omega_sq`` are the proportion of variance explained by the axis.
+    ``depends_on`` names the axes whose interaction with this axis is significant. ``levels`` and ``takes`` are counts.
 
-    ``contrasts``: a row per metric, axis and level other than the first. ``estimate`` is the difference from the first
-    level (``baseline``) in the metric's unit, with its standard error ``error`` and its degrees of freedom ``df``. The
-    intervals (``low``, ``high``) and ``p`` are simultaneous over the levels of the axis: at least one interval excludes
-    0 if and only if the axis' p is at most 1 - ``confidence``. ``in_sd`` is the estimate in units of the residual
-    ``sd`` of ``variance``, and ``delta`` is Cliff's delta against the baseline, each with its interval (``_low``,
-    ``_high``). Where texts are a block, the columns ``estimate_texts`` to ``df_texts`` treat texts as random.
-    ``differing`` counts those of ``units`` texts (or takes, if texts are fixed) whose difference (or value) is not the
-    median ``mode``, and ``largest`` is their largest distance from it. Estimates are NaN if the level is confounded
-    with another axis or the blocks; a note then reports it. If the residual variance is 0, ``error`` is 0, and the
-    interval and p are NaN.
+    ``contrasts``: a row per metric, axis and level other than the first. ``estimate`` is the difference from the first level
+    (``baseline``) in the metric's unit, with its standard error ``error`` and its degrees of freedom ``df``. The intervals
+    (``low``, ``high``) and ``p`` are simultaneous over the levels of the axis: at least one interval excludes 0 if and only
+    if the axis' p is at most 1 - ``confidence``. ``in_sd`` is the estimate in units of the residual ``sd`` of ``variance``,
+    and ``delta`` is Cliff's delta against the baseline, each with its interval (``_low``, ``_high``). Where texts are a
+    block, the columns ``estimate_texts`` to ``df_texts`` treat texts as random. Of ``units`` texts, ``differing`` have a
+    difference other than the median ``mode``, by at most ``largest``; if texts are fixed, takes and their values are counted
+    instead. Estimates are NaN if the level is confounded with another axis or the blocks; a note then reports it. If the
+    residual variance is 0, ``error`` is 0, and the interval and p are NaN.
 
     ``variance``: the decomposition of each metric's variance. Its rows are the axes, ``blocks``, ``interactions`` and
     ``sampling`` (repeats within a cell), with ``df``, ``sum_sq``, ``eta_sq``, ``omega_sq`` and, for sampling, ``sd`` in
@@ -238,7 +236,7 @@ def effects(
 def _totals(
     frame: pd.DataFrame, metrics: Sequence[str], totals: Mapping[str, str], defined: npt.NDArray[np.bool_]
 ) -> _Floats:
-    """Return the weights of takes (takes, metrics), 1 for metrics without totals; ``defined`` marks defined values."""
+    """Return the weights (takes, metrics): each metric's totals, or 1 without totals. ``defined`` marks defined values."""
     weights = np.ones(defined.shape)
     for index, metric in enumerate(metrics):
         if metric in totals:
@@ -290,7 +288,7 @@ def format_difference(value: float, scale: float = 0.0, form: str = "+.3g") -> s
 
 
 def _suffix(contrast: Mapping[Any, Any]) -> str:
-    """Return the suffix of a contrast's columns: ``_texts`` if texts are random."""
+    """Return the suffix of the columns of a contrast: ``_texts`` if texts are random, else ""."""
     return "_texts" if math.isfinite(contrast.get("error_texts", math.nan)) else ""
 
 
@@ -314,7 +312,7 @@ def _corrected(frame: pd.DataFrame) -> pd.Series[float]:
 
 
 class _Tables:
-    """Rows of the result's tables, to which each design adds its own."""
+    """Rows of the tables of the result, to which the results of each design are added."""
 
     def __init__(self, confidence: float, robust: bool) -> None:
         if not 0.5 <= confidence < 1.0:
@@ -330,7 +328,7 @@ class _Tables:
         self._error: tuple[str, str] | None = None
 
     def exclude(self, argument: str, reason: str) -> None:
-        """Add a note on an exclusion; if every comparison is excluded, the note becomes the error."""
+        """Add a note on an excluded comparison. If all comparisons are excluded, the note is raised as an error."""
         self._error = self._error or (argument, reason)
         self.notes.append(f"{reason}.")
 
@@ -431,7 +429,7 @@ def _add_ranks(
     of: tuple[int, str],
     rows: Sequence[dict[str, Any]],
 ) -> None:
-    """Add the p-values of ranks to the ``rows`` of an axis, which ``of`` identifies by number and name."""
+    """Add the p-values of rank tests to the ``rows`` of an axis; ``of`` is its number and name."""
     (values, weights), (number, axis) = weighted, of
     # Medians of cells, so that a single outlier does not change its text.
     profiles = text_profiles(design, cell_medians(design, values), number, weights)
@@ -443,7 +441,7 @@ def _add_ranks(
 
 
 def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: Sequence[str]) -> list[str]:
-    """Name the tests that assume equal variances, and the number of repeats that would make this unnecessary."""
+    """Describe the tests that assume equal variances, and the number of repeats with which they would not."""
     pooled = [number for number, test in tests.items() if test != "Welch"]
     if not pooled:
         return []
@@ -483,8 +481,8 @@ def _add_contrasts(
 ) -> list[str]:
     """Add the contrasts of an axis for each metric.
 
-    ``of`` are the metrics and the axis' name and number. ``by_suffix`` maps the suffix of columns to their contrasts.
-    Returns each metric's verdict for an effect that is not significant.
+    ``of`` contains the metrics, the name of the axis and its number; ``by_suffix`` has the contrasts by suffix of their
+    columns. Returns for each metric the verdict that applies if the effect is not significant.
     """
     metrics, axis, number = of
     level, (baseline, *codes) = design.levels[number], np.unique(design.codes[number])
@@ -519,10 +517,10 @@ def _add_contrasts(
 
 
 def _events(design: Design, values: _Floats, axis: int, of_texts: tuple[_Floats, _Floats] | None) -> dict[str, _Floats]:
-    """Count the texts, or the takes of a level, that differ from the median, and find the largest distance from it.
+    """Count the texts (or takes of a level) that differ from the median, and compute their largest distance from it.
 
-    The arrays have the shape (contrasts, metrics). ``equivalence`` needs them where most values are equal, as for the
-    WER of a good system, since Student's t does not account for rare large values.
+    The arrays have the shape (contrasts, metrics). ``equivalence`` uses them if most values are equal, as for the WER of a
+    good system, because Student's t is invalid if large values are rare.
     """
     if of_texts is not None:
         profiles, weights = of_texts
@@ -555,7 +553,7 @@ def _nonsignificant(estimate: _Floats, half_width: _Floats, error: _Floats, unit
 
 
 def _deltas(design: Design, values: _Floats, axis: int, pair: tuple[int, int], confidence: float) -> list[Estimate]:
-    """Compute each metric's Cliff's delta between two levels, averaged over texts or strata."""
+    """Return Cliff's delta of each metric between two levels, averaged over texts or strata."""
     import pandas as pd
 
     rows = np.isin(design.codes[axis], pair)

@@ -123,9 +123,9 @@ _Compared = list[tuple[dict[str, Any], CrossedTest, float, str, "_Rare | None"]]
 
 
 class _Rare(NamedTuple):
-    """Metric of a sweep that is equal for most texts or takes.
+    """Distribution of a metric that is equal for most texts or takes of a sweep.
 
-    ``differing`` of ``units`` texts or takes differ from the ``mode``, by at most ``largest``.
+    Of ``units`` texts or takes, ``differing`` have another value than ``mode``; they differ by at most ``largest``.
     """
 
     differing: int
@@ -134,7 +134,7 @@ class _Rare(NamedTuple):
     largest: float
 
     def p(self, distance: float) -> float:
-        """Return the p-value of a binomial test of the differing units, a lower bound for a mean at ``distance``."""
+        """Return a lower bound of the p-value for a mean at ``distance``, by a binomial test of the differing units."""
         from scipy.stats import binom
 
         rare = 2 * self.differing <= self.units and self.largest > 0.0
@@ -143,7 +143,7 @@ class _Rare(NamedTuple):
         )
 
     def reach(self, alpha: float) -> float:
-        """Return an upper bound of the distance of the mean from the mode (Clopper & Pearson, Biometrika 26, 1934)."""
+        """Return an upper bound of the distance between mean and mode (Clopper & Pearson, Biometrika 26, 1934)."""
         from scipy.stats import beta
 
         rare = 2 * self.differing <= self.units
@@ -201,7 +201,7 @@ def _of_sweep(result: Effects, margin: float | Mapping[str, float]) -> tuple[_Co
 
 
 def _test_row(test: CrossedTest, margin: float, sided: str, alpha: float, rare: _Rare | None) -> dict[str, float | str]:
-    """Return the estimate, interval, bounds and p of a row, or the reason for an undefined p."""
+    """Return estimate, interval, bounds and p for a row of the table, or the reason why p is undefined."""
     value, null = test.estimate.value, test.null
     if not 0.0 < margin < (null or math.inf):
         raise ArgumentError.of("margin", f"must be {'above 0 and below 0.5' if null else 'above 0'}, got {margin!r}")

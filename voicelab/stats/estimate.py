@@ -81,7 +81,7 @@ def _p_values(p_values: npt.ArrayLike) -> tuple[_Floats, npt.NDArray[np.bool_]]:
 
 
 def interval(low: float, high: float, form: str = ".3g") -> str:
-    """Format an interval as "[1, 2]", or as a remark if too few takes or responses leave it undefined."""
+    """Format an interval as "[1, 2]", or, if it is undefined, as a remark that there are too few takes or responses."""
     if not (math.isfinite(low) or math.isfinite(high)):
         return "[too few for an interval]"
     return f"[{low:{form}}, {high:{form}}]"

@@ -33,11 +33,11 @@ _RANK_TOLERANCE = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Factorial design: takes in an order that depends only on their levels.
+    """Factorial design of takes, whose order depends only on their levels.
 
-    ``codes`` (factors, takes) has the level of each take on each axis and, if there are blocks, the index of its block,
-    a combination of their levels. ``levels`` has the level names of each axis, ``texts`` (takes,) the text of each take
-    if texts are a block.
+    ``codes`` (factors, takes) has the index of each take's level on each axis and, if there are blocks, a last row with the
+    index of its combination of block levels. ``levels`` has the level names of each axis; ``texts`` (takes,) has the text
+    index of each take if texts are a block.
     """
 
     codes: _Codes
@@ -56,20 +56,20 @@ class Design:
 
     @cached_property
     def cells(self) -> _Codes:
-        """Cell of each take, shape (takes,); takes of a cell share all levels and are repeats."""
+        """Cell index of each take, shape (takes,); takes of a cell have the same levels and are repeats."""
         return _combine(self.codes)
 
     def strata(self, axis: int) -> _Codes:
-        """Return the cell index (takes,) of each take in the crossing of all factors except ``axis``.
+        """Return the stratum index (takes,) of each take: its combination of levels of all factors except ``axis``.
 
-        Takes of a cell are exchangeable under the null hypothesis.
+        Under the null hypothesis, takes of a stratum are exchangeable.
         """
         return _combine(np.delete(self.codes, axis, axis=0))
 
     def crossed(self, first: int, second: int) -> Design | None:
-        """Return the design with two axes combined into one, which becomes the first and has pairs of codes as levels.
+        """Return a design in which two axes are combined into one; it comes first, and its levels are pairs of codes.
 
-        Return None if a combination of levels has no takes.
+        Returns None if a combination of levels has no takes.
         """
         pairs, codes = np.unique(self.codes[[first, second]], axis=1, return_inverse=True)
         if pairs.shape[1] < np.prod([np.unique(axis).size for axis in pairs]):
@@ -79,10 +79,10 @@ class Design:
         return Design(np.vstack([codes.reshape(1, -1), rest]), (tuple(map(tuple, pairs.T)), *levels), self.texts)
 
     def within(self, factors: Sequence[int]) -> tuple[_Codes, _Floats]:
-        """Return the block code of each take, and the factors' dummy variables (takes, columns) minus their block means.
+        """Return the block index of each take, and the factors' dummy variables (takes, columns) minus their block means.
 
-        Each level except the first has a dummy variable. If the factor of the blocks, which is the last, is not among
-        ``factors``, all takes are one block.
+        Each level except the first has a dummy variable. The last factor is that of the blocks; if it is not among
+        ``factors``, all takes are in one block.
         """
         blocked = len(self.levels) in factors
         block = _combine(self.codes[-1:]) if blocked else np.zeros(self.takes, np.intp)
@@ -103,7 +103,7 @@ class Design:
         return centered - basis @ (basis.T @ centered), sizes.size + basis.shape[1], leverage
 
     def differences(self, axis: int) -> tuple[_Floats, npt.NDArray[Any]]:
-        """Return the least-squares weights (levels - 1, takes) of each level's difference from the first.
+        """Return the weights (levels - 1, takes) of takes in the least-squares differences from the first level.
 
         The second array (levels - 1,) marks estimable differences, which are not confounded with other factors.
         """
@@ -124,7 +124,7 @@ def _centered(values: _Floats, groups: _Codes) -> _Floats:
 
 
 def _combine(codes: _Codes) -> _Codes:
-    """Encode the distinct columns of ``codes`` as integers in order of appearance."""
+    """Assign an integer to each distinct column of ``codes``, in order of appearance."""
     cells = np.zeros(codes.shape[1], np.intp)
     for row in codes:
         cells = np.unique(cells * (row.max(initial=0) + 1) + row, return_inverse=True)[1]
@@ -159,7 +159,7 @@ def values_of(frame: pd.DataFrame, metrics: Sequence[str]) -> _Floats:
 
 
 def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], texts: str = "") -> tuple[Design, _Codes]:
-    """Build the design of a table, which does not depend on the order of rows, and the row index of each take.
+    """Build the design of a table, and the row index of each take; the design does not depend on the order of rows.
 
     Numeric levels are sorted, categorical levels are in category order, and other levels in order of appearance.
     """
@@ -187,7 +187,7 @@ def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], texts
 
 
 def without_rounding(results: _Floats, values: _Floats) -> _Floats:
-    """Set rounding errors in sums of ``values`` (takes, …) to zero."""
+    """Set results that are only rounding errors of sums of ``values`` (takes, …) to zero."""
     cleaned: _Floats = np.where(np.abs(results) <= 1e-12 * np.abs(values).max(axis=0, initial=0.0), 0.0, results)
     return cleaned
 
@@ -200,7 +200,7 @@ def cell_medians(design: Design, values: _Floats) -> _Floats:
 
 
 def permutation_p(design: Design, values: _Floats, axis: int, *, ranks: bool = False) -> float:
-    """Compute the permutation p-value for no effect of an axis on the distribution of a metric; ``values`` (takes,).
+    """Compute the permutation p-value for the null hypothesis that an axis does not affect a metric, ``values`` (takes,).
 
     Levels are permuted 9,999 times within strata, which are the cells of the other factors. The statistic is the sum of
     squares between levels after subtraction of the stratum means. It is computed from ``values`` or, with ``ranks``,
@@ -238,7 +238,7 @@ def permutation_p(design: Design, values: _Floats, axis: int, *, ranks: bool = F
 def least_p(design: Design, axis: int) -> float:
     """Return the smallest possible p-value of ``permutation_p``.
 
-    Arrangements that only swap levels with equal numbers of takes in all strata have the same statistic.
+    Permutations that only exchange levels, with equal numbers of takes in all strata, have equal statistics.
     """
     from scipy.special import gammaln
 
@@ -261,10 +261,10 @@ def _aligned_ranks(values: _Floats, strata: _Codes) -> _Floats:
 def exchanged_p(
     design: Design, values: _Floats, axis: int, profiles: _Floats | None, *, ranks: bool = False
 ) -> tuple[float, float]:
-    """Compute ``permutation_p`` of a metric, with texts as units if they are random, and ``least_p``; ``values`` (takes,).
+    """Compute ``permutation_p`` and ``least_p`` of a metric, ``values`` (takes,).
 
-    If texts are random, each text has one value per level, in its row of ``profiles`` (texts, levels). The aligned
-    ranks are hardly affected by single outliers; with two levels, their test is close to Wilcoxon's signed-rank test.
+    If texts are random, the values in ``profiles`` (texts, levels) are permuted within each text instead. The aligned ranks
+    are hardly affected by single outliers; with two levels, their test is close to Wilcoxon's signed-rank test.
     """
     if profiles is not None:
         texts, levels = np.indices(profiles.shape).reshape(2, -1)
@@ -278,10 +278,10 @@ def exchanged_p(
 class Noise:
     """Residual variance of a design.
 
-    ``residuals`` (takes, metrics) have ``df`` degrees of freedom, and ``take_df`` (takes,) is each take's share of
-    these. If ``repeats`` is True, the model consists of the cell means. If it is False, no cell has two takes and the
-    model is additive, so interactions count as residual variance. ``sum_sq`` (metrics,) is the residual sum of squares,
-    and ``sd`` (metrics,) the residual SD in the metric's unit, NaN if there are no degrees of freedom.
+    ``residuals`` (takes, metrics) have ``df`` degrees of freedom, to which each take contributes ``take_df`` (takes,). If
+    ``repeats`` is True, the model consists of the cell means. If it is False, no cell has two takes and the model is
+    additive, so interactions count as residual variance. ``sum_sq`` (metrics,) is the residual sum of squares, and ``sd``
+    (metrics,) the residual SD in the metric's unit, NaN if there are no degrees of freedom.
     """
 
     residuals: _Floats
@@ -311,11 +311,11 @@ def noise_of(design: Design, values: _Floats) -> Noise:
 class Contrasts:
     """Differences of an axis' levels from its first, (levels - 1, metrics): ``estimate``, standard ``error`` and ``df``.
 
-    They are NaN if a level is confounded with another factor or there are no residual degrees of freedom. ``p``
-    (metrics,) is the p-value of the null hypothesis that all differences are 0, from the test ``test``. If the residual
-    variance is 0, the error is 0, and p and the interval are NaN. Intervals are simultaneous. For them, ``null``
-    (draws,) has the smallest p-value of all differences in each draw of simulated normal noise, sorted; it is empty for
-    a single difference. ``wide`` is the standard error of simultaneous intervals.
+    Values are NaN if a level is confounded with another factor or there are no residual degrees of freedom. ``p`` (metrics,)
+    is the p-value of the null hypothesis that all differences are 0, from the test ``test``. If the residual variance is 0,
+    the error is 0, and p and the interval are NaN. Intervals are simultaneous. They are computed from ``null`` (draws,), the
+    sorted smallest p-values of all differences in draws of simulated normal noise; ``null`` is empty for a single
+    difference. ``wide`` is the standard error of simultaneous intervals.
     """
 
     estimate: _Floats
@@ -330,7 +330,7 @@ class Contrasts:
     def simultaneous(
         cls, estimate: _Floats, errors: tuple[_Floats, _Floats], df: _Floats, test: str, null: _Floats
     ) -> Contrasts:
-        """Test all differences by the largest one: p is at most 5 % if and only if a 95 % interval excludes 0."""
+        """Create contrasts with the p-value of the largest difference: it is at most 5 % if a 95 % interval excludes 0."""
         contrasts = cls(estimate, errors[0], df, np.full(estimate.shape[1], np.nan), test, errors[1], null)
         tested = np.isfinite(contrasts.error).any(axis=1)
         return replace(contrasts, p=contrasts.p_each[tested].min(axis=0)) if tested.any() else contrasts
@@ -345,7 +345,7 @@ class Contrasts:
 
     @property
     def p_each(self) -> _Floats:
-        """The p-value of each difference, adjusted for the number of differences, so that it agrees with the interval."""
+        """P-value of each difference, adjusted for the number of differences; it agrees with the simultaneous interval."""
         from scipy.stats import t
 
         p: _Floats = 2.0 * t.sf(np.abs(self.estimate) / _positive(self.wide), self.df)
@@ -362,18 +362,18 @@ class Contrasts:
 
 
 def largest_p(null: _Floats, count: int, level: float) -> float:
-    """Return the largest p-value of one of ``count`` differences that is significant at this family-wise level."""
+    """Return the threshold below which the p-value of one of ``count`` differences is significant at a family-wise level."""
     rank = int(round(level * (null.size + 1), 6))
     return max(level / count, float(null[rank - 1]) if null.size and rank else 0.0) if count > 1 else level
 
 
 @lru_cache(maxsize=64)
 def smallest_p_of_takes(shares: bytes, level_df: tuple[float, ...], df: float, shift: float = 0.0) -> _Floats:
-    """Simulate the smallest p-value of contrasts in normal noise of SD 1; return the sorted values (draws,).
+    """Simulate normal noise of SD 1, and return the smallest p-value of the contrasts in each draw, sorted (draws,).
 
-    ``shares`` (levels, contrasts, contrasts), as bytes, is each level's contribution to the covariance of the contrasts.
-    ``level_df`` are the degrees of freedom of the levels' variances, and ``df`` those of a pooled variance, 0 for
-    Welch's test. The true value of the first contrast is ``shift``, that of all others 0.
+    ``shares`` are bytes of an array (levels, contrasts, contrasts): each level's contribution to the covariance.
+    ``level_df`` are the degrees of freedom of the levels' variances, and ``df`` those of a pooled variance, 0 for Welch's
+    test. The true value of the first contrast is ``shift``; the others are 0.
     """
     from scipy.stats import t
 
@@ -392,16 +392,16 @@ def smallest_p_of_takes(shares: bytes, level_df: tuple[float, ...], df: float, s
 
 
 def _positive(values: _Floats) -> _Floats:
-    """Replace zero errors or variances with NaN."""
+    """Replace errors or variances of zero with NaN."""
     return np.where(values > 0.0, values, np.nan)
 
 
 def min_level_df(takes: _Floats) -> int:
     """Return the minimum residual degrees of freedom per level for Welch's test; ``takes`` (levels,).
 
-    With fewer, the type I error of Welch's test reaches 14 % at a level of 5 %, so one variance is pooled. The F test
-    with a pooled variance tolerates an SD ratio of 1 : 3 if levels are balanced, but not if a level has 1.5 times as
-    many takes as another. The minimum is lower in that case. See the simulations in bench/inference.py.
+    With fewer degrees of freedom, the type I error of Welch's test reaches 14 % at a level of 5 %, so a pooled variance is
+    used. The F test with a pooled variance tolerates an SD ratio of 1 : 3 if levels are balanced, but not if a level has 1.5
+    times as many takes as another. In the latter case the minimum is lower. See the simulations in bench/inference.py.
     """
     return takes.size + 2 if takes.max() < 1.5 * takes.min() else max(2, takes.size - 1)
 
@@ -409,8 +409,8 @@ def min_level_df(takes: _Floats) -> int:
 def small_levels(takes: _Floats, level_df: _Floats) -> npt.NDArray[np.bool_]:
     """Return a mask (levels,) of levels with too few takes for a variance and at most half the takes of another level.
 
-    They are not tested: if their SD is 3 times that of the other level, the type I error of the F test is 32 % for 2
-    takes against 9, and 44 % for 1 against 8.
+    Such levels are not tested: if their SD is 3 times that of the other level, the type I error of the F test is 32 % with 2
+    and 9 takes, and 44 % with 1 and 8 takes.
     """
     too_small = level_df < max(2, takes.size - 1) - _ROUNDING
     return np.asarray(too_small & (2.0 * takes <= takes.max()), np.bool_)
@@ -422,10 +422,10 @@ def contrasts_of(
     """Estimate and test each level's difference from the first, adjusted for other factors by least squares.
 
     The choice of the test depends only on the design. If there are no repeats, or a level has fewer residual degrees of
-    freedom than ``min_level_df``, one variance is pooled over all levels (C. W. Dunnett, JASA 50, 1955; exact for
-    normal residuals). Otherwise every level has its own variance (B. L. Welch, Biometrika 34, 1947). Cells, and
-    therefore texts, are fixed. ``small_levels`` are not tested. ``combined`` has other contrasts (contrasts, levels) to
-    replace the differences, and the minimum degrees of freedom of their levels for Welch's test.
+    freedom than ``min_level_df``, one variance is pooled over all levels (C. W. Dunnett, JASA 50, 1955; exact for normal
+    residuals). Otherwise every level has its own variance (B. L. Welch, Biometrika 34, 1947). Cells, and therefore texts,
+    are fixed. ``small_levels`` are not tested. If ``combined`` is given, its contrasts (contrasts, levels) replace the
+    differences; it also has the minimum degrees of freedom of their levels for Welch's test.
     """
     names, level = np.unique(design.codes[axis], return_inverse=True)
     weights, estimable = design.differences(axis)
@@ -500,10 +500,10 @@ def over_texts(
 ) -> Contrasts | None:
     """Return the contrasts of an axis with texts as a random effect, or None if there are no ``text_profiles``.
 
-    Each text contributes one adjusted difference per level, regardless of its number of takes. A single difference is
-    tested by Student's t over texts. With several levels, few texts determine the variances of the differences too
-    poorly, so a simultaneous interval uses the variance of its difference or, if larger, the mean of all variances.
-    If the levels are a ``grid`` of combinations, the contrasts are those of the interaction.
+    Each text contributes one adjusted difference per level, regardless of its number of takes. A single difference is tested
+    by Student's t over texts. With several levels, few texts give inaccurate variances of the differences, so a simultaneous
+    interval uses the variance of its difference or the mean of all variances, whichever is larger. If the levels are a
+    ``grid`` of combinations, the contrasts are those of the interaction.
     """
     if profiles is None:
         return None
@@ -518,7 +518,7 @@ def over_texts(
 
 
 def _from_first(cells: _Floats, grid: tuple[int, ...]) -> _Floats:
-    """Return differences (texts, contrasts, metrics) from the first level or, for a grid, differences of differences."""
+    """Return the differences (texts, contrasts, metrics) from the first level; for a grid, differences of differences."""
     differences = cells.reshape(len(cells), *grid, cells.shape[-1])
     for axis, count in enumerate(grid, 1):
         differences = differences.take(range(1, count), axis) - differences.take([0], axis)
@@ -545,9 +545,9 @@ def _means(differences: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _F
 
 @lru_cache(maxsize=64)
 def smallest_p_of_texts(texts: int, grid: tuple[int, ...], shift: float = 0.0) -> _Floats:
-    """Simulate the smallest p-value of a grid's contrasts over texts in normal noise of SD 1; return it sorted (draws,).
+    """Simulate normal noise of SD 1; return the smallest p-value of a grid's contrasts over texts per draw, sorted (draws,).
 
-    The true value of the first axis' second level is higher by ``shift``.
+    ``shift`` is added to the second level of the first axis.
     """
     from scipy.stats import t
 

@@ -159,7 +159,7 @@ class Screening:
     """Result of screening: the ``kept`` listeners, and their rows in ``frame``.
 
     ``table`` has a row for each rule that a listener failed, with ``listener``, ``rule``, ``items`` (a tuple) and
-    ``reason``. ``notes`` name the rules that could not be applied, and to which listeners.
+    ``reason``. ``notes`` name the rules that could not be applied, with the listeners concerned.
     """
 
     kept: tuple[Any, ...]

@@ -26,7 +26,7 @@ _MAX_SLOPE = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Fit at fixed variance ratios: ``deviance`` with ``gradient``, and fixed effects ``mean`` with ``covariance``.
+    """Fit at given variance ratios: ``deviance`` with ``gradient``, and fixed effects ``mean`` with ``covariance``.
 
     ``residual`` is the residual variance.
     """
@@ -41,10 +41,10 @@ class Fit:
 class RestrictedLikelihood:
     """Restricted likelihood (H. D. Patterson & R. Thompson, Biometrika 58, 1971) with a profiled residual variance.
 
-    Its arguments are the ratios of the random effects' variances to the residual variance, as in D. Bates et al.,
-    "Fitting linear mixed-effects models using lme4", Journal of Statistical Software 67 (2015). The gradient is that of
-    D. A. Harville, JASA 72 (1977). ``groups`` are the indicator matrices (n, levels) of the random effects, and
-    ``design`` is the matrix of fixed effects. Raises ArgumentError for a saturated model.
+    The likelihood is a function of the ratios of the random effects' variances to the residual variance, as in D. Bates et
+    al., "Fitting linear mixed-effects models using lme4", Journal of Statistical Software 67 (2015). The gradient is that of
+    D. A. Harville, JASA 72 (1977). ``groups`` are the indicator matrices (n, levels) of the random effects, and ``design``
+    is the matrix of fixed effects. Raises ArgumentError for a saturated model.
     """
 
     def __init__(self, groups: list[Floats], design: Floats, values: Floats) -> None:
@@ -200,11 +200,10 @@ def pairs_of(
 class MixedModel:
     """Fitted mean ratings of systems, adjusted for listener and item effects, and variance components.
 
-    ``scores`` has each system's mean with its interval. ``statistic``, ``df`` and ``p`` are those of Wald's F test of
-    equal means (NaN for one system). ``pairs`` has a row per pair with ``first``, ``second``, ``difference`` (first
-    minus second), ``error``, ``low``, ``high``, ``df``, ``p`` and ``p_holm``. ``sd`` has the SDs of ``listener``,
-    ``item``, ``listener x system``, ``item x system`` and ``residual`` in the rating's unit. ``notes`` state
-    limitations of the fit.
+    ``scores`` has each system's mean with its interval. ``statistic``, ``df`` and ``p`` are those of Wald's F test of equal
+    means (NaN for one system). ``pairs`` has a row per pair with ``first``, ``second``, ``difference`` (first minus second),
+    ``error``, ``low``, ``high``, ``df``, ``p`` and ``p_holm``. ``sd`` has the SDs of ``listener``, ``item``, ``listener x
+    system``, ``item x system`` and ``residual``, in points of the scale. ``notes`` state limitations of the fit.
     """
 
     scores: dict[str, Estimate]

@@ -58,10 +58,10 @@ def _odds(logit: float) -> float:
 def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence: float = 0.95) -> OrdinalModel:
     """Fit a proportional odds model of ratings with crossed random effects of listeners and items.
 
-    Because ratings from 1 to 5 are ordinal, it serves as a sensitivity analysis. The model is that of P. McCullagh,
-    "Regression models for ordinal data", JRSS B 42 (1980), with random effects integrated by Laplace's approximation,
-    as in R's ordinal::clmm. p is from Wald's test, which is too small if there are few listeners or items, so compare
-    only the order and size of differences with those of ``mixed_model``.
+    Because ratings from 1 to 5 are ordinal, the model serves as a sensitivity analysis of ``mixed_model``. The model is that
+    of P. McCullagh, "Regression models for ordinal data", JRSS B 42 (1980), with random effects integrated by Laplace's
+    approximation, as in R's ordinal::clmm. p is from Wald's test, which is too small if there are few listeners or items, so
+    compare only the order and size of differences with those of ``mixed_model``.
 
     Args:
         frame: a row per rating, with the columns rating, system, listener and item.
@@ -210,7 +210,7 @@ class CumulativeLink:
         )
 
     def _information(self, link: _Link, scale: Floats) -> _Information:
-        """Return the information of the random effects: the identity plus the weighted products of their indicators."""
+        """Return the information matrix of the random effects: the identity plus weighted products of their indicators."""
         total, split = int(self.starts[-1]), self.largest
         weights = np.tile(link.weight, len(self.columns) * len(self.columns[1:]))
         sums = np.bincount(self.cells, weights, total * (total - split)).reshape(total, total - split)

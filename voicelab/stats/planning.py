@@ -40,10 +40,10 @@ def trials_needed(
     """Compute the number of trials from which ``choice_power`` stays at or above ``power``.
 
     The power of a test of counts is a sawtooth function of the number of trials, so some smaller numbers may also reach
-    it. For AB, the result is the number of listeners with one response each. Repeated responses of a listener are not
-    independent: plan them by ``ratings_needed``, with ``share`` - 0.5 as the difference and the SD of the listeners'
-    shares as ``sd``. If the preferences of listeners have mean s and SD t, and each gives n responses, this SD is about
-    sqrt(t² + s (1 - s) / n).
+    ``power``. For AB, the result is the number of listeners with one response each. Repeated responses of a listener are not
+    independent: plan them by ``ratings_needed``, with ``share`` - 0.5 as the difference and the SD of the listeners' shares
+    as ``sd``. If the preferences of listeners have mean s and SD t, and each gives n responses, this SD is about sqrt(t² + s
+    (1 - s) / n).
 
     Raises ArgumentError for invalid arguments, and if more than a million trials are needed.
     """
@@ -132,13 +132,12 @@ def ratings_needed(difference: float, sd: float, *, power: float = 0.8) -> int:
 class SequentialTest:
     """Sequential test for all kinds of listening tests, with listeners and items as random effects.
 
-    The study may be analyzed, and stopped, at any time: with a probability of at least 1 - ``alpha``, the interval
-    contains the true difference (or share) at all interim analyses. It is the t confidence sequence of H. Wang & A.
-    Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance" (arXiv:2310.03722,
-    2023), with the standard error and the degrees of freedom of crossed random effects. The decision is "effect" if the
-    interval excludes the null hypothesis, "equivalent" if it lies within ``margin`` of it (optional; as in
-    ``equivalence``, not for constant responses), and "no effect" at ``max_listeners``. Raises ArgumentError for invalid
-    fields.
+    The study may be analyzed, and stopped, at any time: with a probability of at least 1 - ``alpha``, the interval contains
+    the true difference (or share) at all interim analyses. It is the t confidence sequence of H. Wang & A. Ramdas,
+    "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance" (arXiv:2310.03722, 2023), with
+    the standard error and the degrees of freedom of crossed random effects. The decision is "effect" if the interval
+    excludes the null hypothesis, "equivalent" if it lies within the optional ``margin`` of the null hypothesis (not if all
+    responses are equal), and "no effect" at ``max_listeners``. Raises ArgumentError for invalid fields.
     """
 
     alpha: float = 0.05

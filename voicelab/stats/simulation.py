@@ -105,7 +105,7 @@ def plan_test(
         items: numbers of sentences.
         sd: SDs of the listeners' and items' effects on the difference, and of single responses, in points of the scale. For
             choices they are in logits, and the last is ignored. If there is no pilot, try several.
-        pilot: a result of ``analyze``, or one of its ``crossed`` tests; ``sd`` is the average over its pairs.
+        pilot: a result of ``analyze``, or one of its ``crossed`` tests, from whose pairs ``sd`` is averaged.
         systems: number of systems; the significance level is that of the first step of Holm's correction over all pairs.
         claim: as in a registered plan. "different" is two-sided (ABX: one-sided), "better" one-sided. "not worse" and
             "equivalent" need a ``margin``. Not for ABX: "better", "not worse". Default: "equivalent" with a margin, else
@@ -140,7 +140,7 @@ def plan_test(
 
 
 def _pilot_scales(df: float) -> tuple[float, ...]:
-    """Return the factors from a pilot's SDs to their upper and lower 95 % limits; () if the SDs are assumed."""
+    """Return the factors that convert a pilot's SDs to their upper and lower 95 % limits; () for assumed SDs."""
     from scipy.stats import chi2
 
     return tuple(math.sqrt(df / float(chi2.ppf(tail, df))) for tail in (0.025, 0.975)) if math.isfinite(df) else ()
@@ -153,7 +153,7 @@ def _row(
     simulations: int,
     seed: int,
 ) -> dict[str, float]:
-    """Return the power of a design; with ``scales``, low and high are the powers at the limits of the SDs."""
+    """Return the power of a design, and its interval; with ``scales``, the ends are the powers at the limits of the SDs."""
     kind, difference, sds, claim, level = study
     row = _power(study, numbers, simulations, seed)
     for end, scale in zip(("low", "high"), scales, strict=False):
@@ -258,7 +258,7 @@ def _studies(chosen: bool, difference: float, sds: _Sds, shape: tuple[int, ...],
 
 
 def _hits(kind: str, tables: Floats, claim: _Claim, alpha: float) -> Floats:
-    """Return 1 for each study with a significant result, and 0 for each other study; shape (studies,)."""
+    """Return for each study 1 if its result is significant and 0 otherwise, shape (studies,)."""
     from scipy.stats import t
 
     chosen = kind in {"AB", "ABX"}
@@ -290,7 +290,7 @@ def plan_sweep(
         difference: difference of one level from all others, in the metric's unit.
         texts: numbers of texts to compare; a single text is a fixed effect.
         repeats: numbers of takes per level and text to compare.
-        sd: two SDs: of the difference, between texts, and of repeated takes.
+        sd: two SDs: that of the difference between texts, and that of repeated takes.
         pilot: a result of ``effects`` with texts as a block, from which ``sd`` is taken.
         metric: metric of the pilot; default: its first.
         levels: number of levels of the axis.
@@ -347,7 +347,7 @@ def _power_of_levels(texts: int, repeats: int, levels: int, shift: float, level:
 
 
 def _of_pilot(pilot: Effects, metric: str | None) -> tuple[float, float, float]:
-    """Estimate from a pilot the SDs of a level's difference between texts and of repeated takes, with df."""
+    """Estimate from a pilot the SD between texts of a level's difference, the SD of repeated takes, and their df."""
     contrasts, variance = pilot.contrasts, pilot.variance
     metric = metric if metric is not None else str(contrasts["metric"].iloc[0])
     rows = contrasts[contrasts["metric"] == metric]

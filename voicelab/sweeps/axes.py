@@ -114,7 +114,7 @@ class Axis:
 
     @property
     def cost(self) -> int:
-        """Cost of changing this axis; axes with the highest cost vary slowest."""
+        """Cost rank of a change of value; axes with the highest cost vary slowest."""
         return _COST["text"] if self.template else _COST.get(self.name, 0)
 
     def __len__(self) -> int:
@@ -164,7 +164,7 @@ def parse_values(name: str, text: str, knob: Knob | None = None) -> tuple[Any, .
 
 
 def written(axis: Axis) -> str | None:
-    """Format an axis for ``parse_values``, without labels, or None for reference audio. Texts are JSON strings."""
+    """Format the values of an axis for ``parse_values``, texts as JSON strings; None for reference audio."""
     if axis.name == "references":
         return None
     listed = ", ".join(_typed(axis.name, value, axis.knob) for value in axis.values)
@@ -206,7 +206,7 @@ def _range(name: str, text: str, matched: re.Match[str]) -> tuple[float | int, .
 
 
 def label(value: Any, index: int = 0) -> str:
-    """Label a value of an axis: a number or text by itself, reference audio by its position, from 1."""
+    """Return the label of a value: the value itself for numbers and texts, "references 1" for reference audio."""
     if isinstance(value, tuple) and value and isinstance(value[0], ReferenceAudio):
         return f"references {index + 1}"
     return value_label(value)
@@ -261,7 +261,7 @@ def _checked(name: str, value: object, knob: Knob | None = None, template: bool 
 
 
 def _token(name: str, text: str, knob: Knob | None = None) -> object:
-    """Parse an item of comma-separated values; an item in double quotes is literal text."""
+    """Parse one of several comma-separated values; text in double quotes is literal."""
     if text.startswith('"'):
         with suppress(ValueError):
             return json.loads(text)
@@ -269,7 +269,7 @@ def _token(name: str, text: str, knob: Knob | None = None) -> object:
 
 
 def _typed(name: str, value: object, knob: Knob | None) -> str:
-    """Format a value so that ``_token`` can parse it. Text is quoted only where it would be ambiguous."""
+    """Format a value for ``_token``; text is quoted only if it would be ambiguous."""
     if isinstance(value, bool):
         return label(value)
     if isinstance(value, float):
@@ -448,7 +448,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One planned take: its cell, the index of the repeat, and the seed that this repeat has in every cell."""
+    """One planned take: its cell, the index of the repeat, and the seed, which is the same for this repeat in every cell."""
 
     cell: Cell
     repeat: int
@@ -456,13 +456,13 @@ class Job:
 
     @property
     def call(self) -> Call:
-        """The call of the take."""
+        """Call of the take."""
         return replace(self.cell.call, seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All cells in the order of the axes; ``jobs()`` returns the takes in the order that costs the least."""
+    """All cells in the order of the axes; ``jobs()`` returns the takes in the order with the fewest costly changes."""
 
     axes: tuple[Axis, ...]
     cells: tuple[Cell, ...]
@@ -483,9 +483,9 @@ class Grid:
     ) -> Grid:
         """Validate every combination and return the grid.
 
-        If there are ``rows``, the first axes are their columns, and of these only the combinations in the rows are
-        used. The seeds of the repeats are drawn from ``seed`` and are the same in every cell, so that cells differ by
-        their parameters only. ``bases`` are the base calls of each backend; their text is replaced by that of ``base``.
+        If there are ``rows``, the first axes are their columns, and only the combinations in the rows are used. The seeds of
+        the repeats are drawn from ``seed`` and are the same in every cell, so that cells differ by their parameters only.
+        ``bases`` has the base call of each backend, whose text is replaced by that of ``base``.
 
         Raises RequestInvalid if two axes have the same name, repeats is below 1, there are too many takes, or a
         combination is invalid, such as a sample rate that the format does not support.
@@ -518,7 +518,7 @@ class Grid:
         return cls(tuple(axes), tuple(cells), repeats, tuple(map(int, drawn)))
 
     def __len__(self) -> int:
-        """Number of takes."""
+        """Return the number of takes."""
         return len(self.cells) * self.repeats
 
     def position(self, job: Job) -> int:
@@ -543,7 +543,7 @@ class Grid:
 def _call(
     start: Call, values: Mapping[str, Any], axes: Sequence[Axis], knobs: Iterable[Knob], width: int
 ) -> tuple[Call, str]:
-    """Return the call of a cell and the template of its text. Missing values of a row are taken from ``start``."""
+    """Return the call of a cell and the template of its text; values that a row lacks are taken from ``start``."""
     fields = {
         axis.name: values[axis.name]
         for index, axis in enumerate(axes)

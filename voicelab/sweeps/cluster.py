@@ -64,7 +64,7 @@ class WorkerReport:
         return cls(platform.node(), fingerprints, devices, library_versions())
 
     def mismatch(self, worker: WorkerReport) -> str:
-        """Describe why takes of a worker would differ from takes of this process; "" if they would not."""
+        """Describe why a worker's takes would differ from those of this process; "" if they would not."""
         for name, fingerprint in self.fingerprints.items():
             if worker.fingerprints[name] != fingerprint:
                 return f"its backend has the fingerprint {worker.fingerprints[name]}, the sweep's has {fingerprint}"
@@ -77,12 +77,12 @@ class WorkerReport:
 
 
 def report_there(factories: Mapping[str, Factory]) -> WorkerReport:
-    """Open the backends in this process and report on them. Raises the errors of a backend that cannot be opened."""
+    """Open the backends in this process and return a report. Raises the errors of a backend that cannot be opened."""
     return WorkerReport.of({name: opened(factory).capabilities for name, factory in factories.items()})
 
 
 def make_at(*arguments: Any) -> tuple[str, Take | Exception]:
-    """Synthesize a take by ``make_there``; return this worker's address, and the take or the error."""
+    """Synthesize a take with ``make_there``; return the address of this worker, and the take or the error."""
     from distributed import get_worker, secede
     from distributed.protocol.pickle import dumps, loads
 
@@ -100,7 +100,7 @@ def make_at(*arguments: Any) -> tuple[str, Take | Exception]:
 
 
 class _Reduced:
-    """A function call that runs on unpickling."""
+    """A function call that is executed when this object is unpickled."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._call = function, arguments
@@ -125,7 +125,7 @@ class _Task:
 class _Member:
     """A worker. ``probe`` is Dask's future of its report, and ``reason`` states why it is excluded.
 
-    ``streak`` contains its latest consecutive failures; a value is True once another worker has completed that take.
+    ``streak`` contains the latest consecutive failed takes; a value is True if another worker has completed the take.
     """
 
     address: str
@@ -269,7 +269,7 @@ class ClusterWorkers(Workers):
         return self._client.submit(self._loads, call, pure=False, allow_other_workers=False, **options)
 
     def _follow(self, sent: Any, receive: Any) -> None:
-        """Call ``receive`` with a done future that holds the result of a Dask future."""
+        """Pass the result of a Dask future to ``receive`` as a completed future."""
 
         async def answer() -> Any:
             return await sent
@@ -366,7 +366,7 @@ class ClusterWorkers(Workers):
             sent.release()
 
     def _judge(self, task: _Task, answer: Future[tuple[str, Take | Exception]]) -> None:
-        """Complete the take or let it fail, or queue it for another worker, and update the worker's state."""
+        """Complete a take, let it fail, or queue it for another worker, according to the answer; update the worker."""
         try:
             address, answered = answer.result()
         except CancelledError:

@@ -68,7 +68,7 @@ class Protocol:
     encoder: str
 
     def differences(self, metric: str, language: str, tools: Tools) -> str:
-        """Describe how the models behind a metric differ from the protocol's; "" if they do not."""
+        """Describe which models behind a metric differ from the protocol; "" if none do."""
         if metric in ("wer", "cer"):
             used = {
                 self.recognizers.get(language, "none"): recognizer_name(tools),
@@ -219,7 +219,7 @@ def evaluate(
 
 
 def _systems(labs: Mapping[str, Session], prompted: bool) -> tuple[dict[str, Session], list[str]]:
-    """Return the systems, without prompts for those that ignore recordings, and a note for each of these."""
+    """Return the systems, wrapped if they ignore recordings and there are prompts, and a note for each wrapped system."""
     systems, notes = dict(labs), []
     for name, lab in labs.items():
         if prompted and (reason := lab.capabilities.ignored("references")):
@@ -229,7 +229,7 @@ def _systems(labs: Mapping[str, Session], prompted: bool) -> tuple[dict[str, Ses
 
 
 class _OwnVoice(BackendWrapper):
-    """Wrapper of a system that ignores recordings: it requests the system's own voice, and takes keep the prompts.
+    """Wrapper of a system that ignores recordings: the system speaks with its own voice; takes still contain the prompts.
 
     Raises RequestInvalid if the system requires a voice.
     """
@@ -318,7 +318,7 @@ def _check_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _records(items: Any) -> tuple[Path, list[Any], Sequence[str]]:
-    """Return the folder of a list, its records, and notes."""
+    """Return the folder, the records and the notes of a list."""
     if not isinstance(items, str | Path):
         is_list = isinstance(items, Iterable) and not isinstance(items, Mapping)
         listed = _table_rows(items) if hasattr(items, "columns") else list(items) if is_list else []
@@ -357,7 +357,7 @@ def _table_rows(table: pd.DataFrame) -> list[Any]:
 
 
 def _keyed(table: TakeTable, ids: Sequence[str], names: Sequence[str]) -> TakeTable:
-    """Key the takes of a sweep over rows by item, system and repeat. Text and references become other columns."""
+    """Use item, system and repeat as the key columns of a sweep over rows; texts and references are further columns."""
     per_item = len(table.rows) // len(ids)
     rows = []
     for index, row in enumerate(table.rows):

@@ -68,7 +68,7 @@ _SEGMENTING: Final[Mapping[str, Any]] = {"chunk_length": 100, "min_chunk_length"
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A field, its test value, additional fields of its takes, and whether the takes require several segments."""
+    """A field with its test value, the other fields of the takes, and whether their text must have several segments."""
 
     name: str
     value: Any
@@ -101,11 +101,11 @@ _FIELDS: Final = (
 class KnobFinding:
     """Result for a field or parameter.
 
-    ``values`` are the two compared values, and ``takes`` is the total number of takes of both. ``changed`` is the
-    proportion of takes whose samples differ between the values. If seeds are not exact, it is defined only if samples
-    differ and all repeats are identical. ``metric`` is the metric with the strongest difference, and ``effect`` is
-    that difference. ``p`` is corrected over all tests (Holm), and NaN if there is no variance. ``smallest`` is the
-    smallest difference in that metric that is detected with a power of 80 %.
+    ``values`` are the two compared values, and ``takes`` is the total number of their takes. ``changed`` is the proportion
+    of takes whose samples differ between the values. If seeds are not exact, ``changed`` is defined only if samples differ
+    and all repeats are identical. ``metric`` is the metric with the strongest evidence of an effect, and ``effect`` the
+    difference in it. ``p`` is corrected over all tests (Holm); it is NaN if there is no variance. ``smallest`` is the
+    smallest difference that is detected with a power of 80 %.
     """
 
     name: str
@@ -122,7 +122,7 @@ class KnobFinding:
 
     @property
     def difference(self) -> str:
-        """The strongest difference with its p-value and the smallest detectable difference; "" without a difference."""
+        """Strongest difference with its p-value and the smallest detectable difference; "" if there is no difference."""
         if not self.metric:
             return ""
         p = "p < 0.0001" if self.p < 0.0001 else f"p {self.p:.4f}"
@@ -244,9 +244,9 @@ def probe_fields(backend: Backend, base: Call) -> list[FieldProbe]:
     """Synthesize one sentence with and without each field, and compare the audio.
 
     If the backend passes on unlisted fields, fields of other servers are also sent, and a field that no server has
-    (``UNKNOWN_FIELD``). If the server accepts the latter, it ignores unknown fields, so that acceptance of a field does not
-    show that it knows the field. Other fields that are declared as ignored are not sent. "unclear" means that two takes of
-    the same call differ; ``check_knobs`` then tests with repeats. Raises the errors of the backend if the base call fails.
+    (``UNKNOWN_FIELD``). A server that accepts this field ignores unknown fields, so its acceptance of other fields does not
+    mean that it supports them. Fields that are declared as ignored are not sent. "unclear" means that two takes of the same
+    call differ; ``check_knobs`` then tests with repeats. Raises the errors of the backend if the base call fails.
     """
     can = backend.capabilities
     start = base.replace(text=PROBE_TEXT, seed=None if can.seed == "none" else 1)
@@ -339,7 +339,7 @@ def _trials(capabilities: Capabilities, base: Call, names: Sequence[str] | None)
 
 
 def _turned(knob: Knob) -> KnobValue:
-    """Return the value farthest from a parameter's default."""
+    """Return the allowed value of a parameter that is farthest from its default."""
     if knob.type == "bool":
         return not knob.default
     if knob.choices:
@@ -361,7 +361,7 @@ _Job = tuple[Call, int]
 def _synthesize(
     backend: Backend, needed: set[_Job], jobs: Iterable[_Job], progress: Callable[[int, int], object] | None
 ) -> dict[_Job, Take | VoicelabError]:
-    """Synthesize each distinct job; return its take or error. Raises the errors of ``needed`` jobs."""
+    """Synthesize each distinct job; return its take or error. The errors of ``needed`` jobs are raised."""
 
     def make(job: _Job) -> Take | VoicelabError:
         try:
@@ -387,7 +387,7 @@ def _synthesize(
 
 
 def _counted(calls: Sequence[Call]) -> list[_Job]:
-    """Assign repeat numbers to identical calls, which are repeats if they have no seeds."""
+    """Number the repeats among identical calls; calls without seeds may be identical."""
     return [(call, calls[:index].count(call)) for index, call in enumerate(calls)]
 
 
@@ -422,14 +422,14 @@ def _measured(
 
 
 def _weakness(test: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Sort key of tests: significant, then zero-variance differences, then all others; by p, then by size."""
+    """Return the sort key of a test: significant tests, differences without variance, others; then p, then size."""
     p = test["p"]
     order = 1.0 if math.isnan(p) else 0.0 if p <= _ALPHA else 2.0
     return order, p if math.isfinite(p) else 0.0, -abs(test["effect"] / (test["smallest"] or math.inf))
 
 
 def _repeatable(takes: Sequence[Take]) -> bool:
-    """Return whether all takes of a text are identical."""
+    """Return whether the takes of each text are identical."""
     return len({(take.request.text, take.digest) for take in takes}) == len({take.request.text for take in takes})
 
 

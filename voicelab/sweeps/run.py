@@ -105,7 +105,7 @@ def estimate(
         jobs: the takes.
         capabilities: capabilities of each backend by name.
         cached: number of takes that are already stored.
-        rate: ratio of the duration of earlier takes to the duration expected from their texts.
+        rate: ratio of the actual duration of earlier takes to the duration expected from their texts.
         rtf: real-time factor of earlier takes.
     """
     jobs = list(jobs)
@@ -153,7 +153,7 @@ class Outcome:
     cached: bool = False
 
     def row(self) -> TakeRow:
-        """Return the row of a TakeTable."""
+        """Convert the outcome to a row of a TakeTable."""
         job, cell = self.job, self.job.cell
         columns = {"text": cell.template, "sent": cell.call.request.text} if cell.template else {}
         keys, labels = {**cell.plain, REPEAT: job.repeat}, {**cell.labels, REPEAT: str(job.repeat)}
@@ -199,8 +199,8 @@ class Progress:
 class RunContext:
     """Resources of a run.
 
-    Takes are looked up in ``caches``, stored in ``cache`` and written to ``journal``. ``gap_s`` is the minimum interval
-    in seconds between calls of a backend.
+    Takes are read from ``caches``, stored in ``cache`` and written to ``journal``. ``gap_s`` is the minimum interval in
+    seconds between calls of a backend.
     """
 
     workers: Workers
@@ -215,8 +215,8 @@ class RunContext:
 class SweepRun:
     """A running sweep, in a separate thread.
 
-    ``listener`` is called in that thread with each outcome. Before that, the outcome is stored in the cache and the
-    journal, so that an interrupted run resumes without synthesizing stored takes again.
+    ``listener`` is called in this thread with each outcome, after the outcome is stored in the cache and the journal. An
+    interrupted run therefore resumes without synthesizing stored takes again.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class SweepRun:
         threading.Thread(target=self._run, name="voicelab-sweep", daemon=True).start()
 
     def __len__(self) -> int:
-        """Number of takes, including pending takes."""
+        """Return the number of takes, including pending takes."""
         return len(self._jobs)
 
     def __iter__(self) -> Iterator[Outcome]:
@@ -282,7 +282,7 @@ class SweepRun:
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """The outcomes so far, in the order of the grid."""
+        """Outcomes so far, in the order of the grid."""
         return tuple(outcome for _, outcome in sorted(dict(self._outcomes).items()))
 
     @property
@@ -292,7 +292,7 @@ class SweepRun:
 
     @property
     def running(self) -> tuple[Job, ...]:
-        """The takes that are being synthesized."""
+        """Takes that are being synthesized."""
         return tuple(self._running.copy().values())
 
     def pause(self) -> None:
@@ -389,7 +389,7 @@ class SweepRun:
         return ended
 
     def _over_budget(self, ahead: Mapping[str, float]) -> bool:
-        """Return whether the next take would exceed the limit of requests, characters or cost, or another is reached."""
+        """Return whether the next take would exceed a limit of requests, characters or cost, or another limit is reached."""
         caps = {name: getattr(self._context.budget, name) for name in CAPS}
         budgets = {name: cap - self._spent[name] for name, cap in caps.items() if cap is not None}
         return any(ahead[name] > rest if name in ahead else rest <= 0.0 for name, rest in budgets.items())

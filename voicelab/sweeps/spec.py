@@ -158,7 +158,7 @@ AXES: Final = (*_COMMON, "prosody.speed", "prosody.volume", *_OTHER_FIELDS, "mod
 
 
 def axes_for(sweep: Sweep) -> tuple[str, ...]:
-    """List the fields that typed values can vary: fields that all backends of a sweep support, and their parameters."""
+    """List the names that form entries can vary: fields that all backends of a sweep support, and backend parameters."""
     declared = [backend.capabilities for backend in sweep.backends.values()]
     acting = (name for name in AXES if not any(capabilities.ignored(name) for capabilities in declared))
     return (*acting, *(knob.name for knob in sweep.knobs), *(axis.name for axis in sweep.axes if axis.template))
@@ -187,7 +187,7 @@ def texts_in(typed: str) -> list[str]:
 
 
 def typed_axes(sweep: Sweep) -> list[tuple[str, str]]:
-    """Format the name and the values of every axis that can be typed, except texts."""
+    """Format names and values of all axes that a form can show as text, except texts."""
     values = ((axis.name, written(axis)) for axis in _beside_rows(sweep) if axis.name != "text")
     return [(name, text) for name, text in values if text is not None]
 
@@ -202,8 +202,8 @@ def retyped(
 ) -> Sweep:
     """Replace the texts and axes of a sweep by form entries.
 
-    ``axes`` are names with values for ``parse_values``. An unchanged axis keeps its labels; reference audio and rows are
-    kept. Raises RequestInvalid, which names every problem.
+    ``axes`` has names and texts for ``parse_values``. An unchanged axis keeps its labels; reference audio and rows are kept.
+    Raises RequestInvalid, which names every problem.
     """
     previous = {axis.name: axis for axis in sweep.axes}
     troubles: list[FieldError] = []
@@ -241,7 +241,7 @@ def retyped(
 
 
 def budget_of(typed: Mapping[str, str]) -> Budget:
-    """Parse typed limits by name; blank is unlimited. Raises RequestInvalid."""
+    """Parse limits that a user typed, by name; a blank limit is unlimited. Raises RequestInvalid."""
     caps: dict[str, Any] = {}
     troubles: list[FieldError] = []
     for name, text in typed.items():

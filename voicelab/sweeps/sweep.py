@@ -107,7 +107,7 @@ class Sweep(Shown):
         return knobs_of(backend.capabilities for backend in self.backends.values())
 
     def __len__(self) -> int:
-        """Number of takes."""
+        """Return the number of takes."""
         return len(self.grid)
 
     def __repr__(self) -> str:
@@ -216,7 +216,7 @@ class Sweep(Shown):
         return {name: backend.capabilities for name, backend in self.backends.items()}
 
     def table(self, work: SweepRun | None = None) -> TakeTable:
-        """Return the table of the grid. Takes that ``work`` has not completed have the state waiting."""
+        """Return the table of the grid; takes that ``work`` has not completed have the state "waiting"."""
         outcomes = {self.grid.position(outcome.job): outcome for outcome in work.outcomes} if work is not None else {}
         jobs = sorted(self.jobs(), key=self.grid.position)
         rows = tuple(outcomes.get(index, Outcome(job)).row() for index, job in enumerate(jobs))
@@ -228,7 +228,7 @@ class Sweep(Shown):
 
 
 def _pace(cache: Cache, key: str) -> tuple[float, float] | None:
-    """Return the ratio of a cached take's duration to its expected duration, and its real-time factor."""
+    """Return the ratio of the actual to the expected duration of a cached take, and its real-time factor."""
     try:
         take = cache.get(key, audio=False)
         if take is None:

@@ -74,7 +74,7 @@ def systems_table(table: TakeTable, metrics: Sequence[str | Metric]) -> TakeTabl
 
 
 def check_systems(labs: Mapping[str, Session]) -> None:
-    """Raise ArgumentError for fewer than two systems, or for a value that is not a Lab."""
+    """Raise ArgumentError if there are fewer than two systems or a value is not a Lab."""
     if len(labs) < 2:
         raise ArgumentError.of("labs", "name at least two systems: compare_systems(texts, a=lab, b=other)")
     check_labs(labs)
@@ -127,7 +127,7 @@ def system_scores(frame: pd.DataFrame, metric: str, *, samples: Sequence[str] = 
 
 
 def _mean(values: pd.Series[Any]) -> tuple[Estimate, float]:
-    """Estimate the mean with one random factor or two crossed ones (the index levels), and the p-value of a mean of 0."""
+    """Estimate a mean over one random factor or two crossed ones (index levels), with the p-value for a mean of 0."""
     from scipy.stats import ttest_1samp
 
     numbers = values.to_numpy(float)

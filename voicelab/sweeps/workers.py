@@ -139,10 +139,10 @@ class ExecutorWorkers(Workers):
 
 
 def _let_fail(future: Future[Take]) -> None:
-    """Let a broken process pool set its error on a cancelled future.
+    """Allow a broken process pool to set its error on a cancelled future.
 
-    In Python before 3.13, setting it raises an error that ends the pool's thread, and at exit the interpreter then
-    waits for the pool's processes forever.
+    In Python before 3.13, this would raise an error in the pool's thread and end it; at exit, the interpreter would then
+    wait for the pool's processes forever.
     """
     fail = future.set_exception
 
@@ -154,7 +154,7 @@ def _let_fail(future: Future[Take]) -> None:
 
 
 def under_way(backends: Mapping[str, Backend]) -> int:
-    """Return the default number of concurrent takes: 1.5 times the limit of the backend, so that it never idles."""
+    """Return the default number of concurrent takes: 1.5 times the limit of the backend, so that it is always busy."""
     limits = [backend.capabilities.at_once for backend in backends.values()]
     return min(at_once + at_once // 2 if at_once else CONCURRENCY for at_once in limits)
 

@@ -79,7 +79,7 @@ class TakeCard:
 
 
 def card_of(id: int, row: TakeRow, names: Iterable[str], fetch: Callable[[], Clip] | None = None) -> TakeCard:
-    """Create the card of a row, labeled by the key columns ``names``; if given, ``fetch`` returns its clip."""
+    """Create the card of a row, labeled by the key columns ``names``; ``fetch``, if given, returns the clip of the card."""
     take = row.take
     values = {**row.columns, **row.keys}
     return TakeCard(
@@ -136,7 +136,7 @@ def sort_cards(
 
 
 def find_outlier(cards: Iterable[TakeCard], metric: str) -> tuple[TakeCard, float] | None:
-    """Find the card farthest from the median of a metric, and its modified z-score.
+    """Find the card farthest from the median of a metric; return it with its modified z-score.
 
     The score is 0.6745 (x - median) / MAD; Iglewicz and Hoaglin (1993) call values beyond 3.5 outliers. If the MAD is
     0, the score is 0.7979 (x - median) divided by the mean absolute deviation from the median. Returns None for fewer
@@ -181,7 +181,7 @@ def _holds(card: TakeCard, name: str, compare: Callable[[Any, Any], bool], typed
 
 
 def _sort_key(value: object) -> tuple[int, float, str] | None:
-    """Order numbers before text; None for undefined values."""
+    """Return a key that sorts numbers before text; None for undefined values."""
     if isinstance(value, int | float):
         return (0, float(value), "") if math.isfinite(value) else None
     return None if value is None else (1, 0.0, str(value))

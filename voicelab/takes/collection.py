@@ -168,7 +168,7 @@ _Groups = dict[tuple[str, ...], list[Recording]]
 
 
 def _rename(recordings: Sequence[Recording], metrics: Iterable[str]) -> list[str]:
-    """Rename columns with the name of a metric or of a column that tables write; return notes on the new names."""
+    """Rename columns that have the name of a metric or of a column that tables write; return notes on the new names."""
     reserved = {name for recording in recordings for name in recording.columns} & {*_RESERVED_NAMES, *metrics}
     for recording in recordings:
         recording.columns = {_renamed(name, reserved): value for name, value in recording.columns.items()}
@@ -274,7 +274,7 @@ def _exclude_incomplete(
 
 
 def _note_differences(groups: _Groups, names: Sequence[str], notes: list[str]) -> None:
-    """Add a note on the columns, other than keys, in which the systems of a group differ."""
+    """Add a note on each column, other than the keys, in which the systems of a group differ."""
     columns = dict.fromkeys(name for group in groups.values() for recording in group for name in recording.columns)
     differing = [
         name
@@ -373,7 +373,7 @@ def _recognize(groups: _Groups, tools: Tools, show: Progress) -> None:
 def _rows(
     groups: _Groups, names: Sequence[str], systems: Sequence[str]
 ) -> tuple[tuple[Column, ...], tuple[TakeRow, ...]]:
-    """Create the key columns, and the rows in their order."""
+    """Return the key columns, and the rows in their order."""
     recordings = list(chain.from_iterable(groups.values()))
     digests = {
         name: [_take(recording).digest for recording in recordings if recording.system == name] for name in systems
@@ -409,7 +409,7 @@ def _rows(
 
 
 def _note_oddities(groups: _Groups) -> list[str]:
-    """Collect the notes on each system's takes, with their files, and notes on differences in level and sample rate."""
+    """Return notes on the takes of each system, with the files concerned, and on differences in level and sample rate."""
     files: dict[tuple[str, str], list[str]] = {}
     levels: dict[str, list[float]] = {}
     rates: dict[str, set[int]] = {}

@@ -41,7 +41,7 @@ _DYNAMIC_DB = 40.0
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Shown):
-    """Clips by name, in order. ``matched`` has the loudness-matched clips, with their gains."""
+    """Named clips to compare, in order. ``matched`` has the loudness-matched clips, with their gains."""
 
     clips: Mapping[str, Clip] = field(repr=False)
 
@@ -64,17 +64,17 @@ class Comparison(Shown):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in order."""
+        """Names of the clips, in order."""
         return tuple(self.clips)
 
     @cached_property
     def matched(self) -> MatchedClips:
-        """The clips with matched loudness (ITU-R BS.1770-4), not limited; a clip of undefined loudness is unchanged."""
+        """Clips with matched loudness (ITU-R BS.1770-4), without a limiter; clips of undefined loudness are unchanged."""
         return match_loudness(self.clips)
 
     @cached_property
     def worded(self) -> Mapping[str, Clip]:
-        """The clips with word times, by forced alignment where the backend returned none.
+        """Clips with word times; if the backend returned none, they come from forced alignment.
 
         A clip that cannot be aligned (another language, other words, no aligner installed) is unchanged.
         """
@@ -193,7 +193,7 @@ def _settings(clip: Clip) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Corresponding times of two clips: ``first[i]`` and ``second[i]``, seconds, (knots,), increasing.
+    """Corresponding times of two clips in seconds: ``first[i]`` and ``second[i]``, increasing, of shape (knots,).
 
     ``method`` is "words" (the times of equal words), "features" (dynamic time warping), or "time" (time scaled by the
     durations, because of ``reason``).
@@ -206,7 +206,7 @@ class Alignment:
 
     @property
     def knots(self) -> list[tuple[float, float]]:
-        """The pairs of times, rounded, for plots and messages."""
+        """Pairs of corresponding times in seconds, rounded, for plots and messages."""
         return [(round(float(a), 4), round(float(b), 4)) for a, b in zip(self.first, self.second, strict=True)]
 
 
@@ -240,13 +240,13 @@ def align(first: Clip, second: Clip) -> Alignment:
 
 
 def _by_time(first: Clip, second: Clip, reason: str) -> Alignment:
-    """Align clips by their durations."""
+    """Align two clips by scaling time with the ratio of their durations."""
     ends = np.array([(0.0, 0.0), (first.duration, second.duration)], np.float64)
     return Alignment(ends[:, 0], ends[:, 1], "time", reason)
 
 
 def _rising(pairs: _Floats, ends: tuple[float, float]) -> tuple[_Floats, _Floats]:
-    """Add the start and the ends of the clips, and drop pairs so that both columns increase strictly, by 1 ms or more."""
+    """Add the start and the clips' ends to the pairs, and drop pairs so that both columns increase by at least 1 ms."""
     path = np.vstack([(0.0, 0.0), pairs, ends])
     increasing = [path[0]]
     for pair in path[1:-1]:
@@ -273,7 +273,7 @@ class ContourDifference:
 def _difference(
     first: tuple[Contour, Contour], second: tuple[Contour, Contour], alignment: Alignment
 ) -> ContourDifference:
-    """Return F0 and level of the second relative to the first at corresponding times."""
+    """Return F0 and level of the second clip relative to the first at corresponding times."""
     times = np.arange(first[1].values.size, dtype=np.float64) * HOP_S
     second_times = np.asarray(np.interp(times, alignment.first, alignment.second), np.float64)
     pitch = 12.0 * np.log2(_at(second[0], second_times) / _at(first[0], times))

@@ -49,7 +49,7 @@ def _check_others(table: Path, others: Sequence[str]) -> None:
 
 
 def _check_earlier(folder: Path, files: Collection[str], records: Sequence[Mapping[str, Any]]) -> None:
-    """Raise StoreError if a folder has files of another program, or an earlier export with rows not in ``records``."""
+    """Raise StoreError if a folder has another program's files, or an earlier export with rows not in ``records``."""
     import pandas as pd
 
     table = folder / ("takes.csv" if "takes.csv" in files else "metadata.csv")
@@ -67,7 +67,7 @@ def _check_earlier(folder: Path, files: Collection[str], records: Sequence[Mappi
 
 
 def _as_read(csv: bytes) -> pd.DataFrame:
-    """Return a table of strings, as ``read_table`` does."""
+    """Parse CSV as a table of strings, like ``read_table``."""
     import pandas as pd
 
     return pd.read_csv(io.BytesIO(csv), dtype=str, keep_default_na=False)

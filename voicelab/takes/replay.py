@@ -55,9 +55,9 @@ class Tolerance:
 class TakeComparison:
     """Comparison of a replayed take with the original; differences are new minus old.
 
-    ``duration`` is in seconds, ``level`` in dB, ``f0`` in cents, ``mel`` the mean absolute difference in dB of 80 mel
-    bands frame by frame, down to 60 dB below the loudest. The differences are 0 for identical takes, and None where
-    they are unknown, for the ``reason``.
+    ``duration`` is in seconds, ``level`` in dB and ``f0`` in cents; ``mel`` is the mean absolute difference in dB over
+    frames and 80 mel bands, with levels limited to 60 dB below the maximum. Differences are 0 for identical takes, and None
+    if they are unknown; ``reason`` explains why.
     """
 
     before: Take
@@ -87,7 +87,7 @@ class SeedCheck:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """Replay of takes, in their order, with notes.
+    """Comparisons of replayed takes with the originals, in the order of the takes, with notes.
 
     ``problems`` are the reasons for an incomplete comparison: missing or damaged lines of the run, and archived audio that is
     missing or changed.
@@ -129,7 +129,7 @@ def replay(
     Args:
         table: the takes, or the folder of their run.
         backend: the backend.
-        tolerance: tolerance of the comparison; its defaults when None.
+        tolerance: tolerance of the comparison; None for the defaults of Tolerance.
         threads: concurrent takes, 1 or more.
         progress: called with each comparison, from several threads.
 

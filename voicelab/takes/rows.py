@@ -47,7 +47,7 @@ class Column:
         return short_name(self.name)
 
     def find(self, value: object) -> list[str]:
-        """Return the labels of a value, of a label, or of a list of values and labels."""
+        """Return the labels of a key that is given by its value or label, or of a list of such keys."""
         choices = value if isinstance(value, list | tuple | set) else [value]
         pairs = zip(self.values, self.labels, strict=True)
         return [label for level, label in pairs if any(choice in (level, label) for choice in choices)]
@@ -61,7 +61,7 @@ class TakeRow:
     """Row of a TakeTable: a take, a failure, or a take that is not synthesized yet.
 
     Args:
-        keys: value of each key column; values other than numbers and texts are replaced by their labels.
+        keys: value of each key column; a value other than a number or text is replaced by its label.
         labels: label of each key column.
         call: the call of the take.
         take: the take; None for a failure, and before synthesis.

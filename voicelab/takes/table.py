@@ -87,22 +87,22 @@ class TakeTable(Shown, metaclass=Guided):
 
     @property
     def takes(self) -> tuple[Take, ...]:
-        """The takes, in the order of the rows."""
+        """Takes, in the order of the rows."""
         return tuple(row.take for row in self.rows if row.take is not None)
 
     @property
     def failures(self) -> tuple[TakeRow, ...]:
-        """The rows of failed takes, each with its ``error``."""
+        """Rows of failed takes, each with its ``error``."""
         return tuple(row for row in self.rows if row.state == "failed")
 
     @property
     def systems(self) -> tuple[str, ...]:
-        """The systems, in order; the first is the baseline. () without a key column ``system``."""
+        """Names of the systems, in order; the first is the baseline. () without a key column ``system``."""
         return next((column.labels for column in self.columns if column.name == SYSTEM), ())
 
     @property
     def shown_columns(self) -> tuple[Column, ...]:
-        """The key columns, without ``repeat`` if it has one value."""
+        """Key columns; ``repeat`` is omitted if it has a single value."""
         return tuple(column for column in self.columns if column.name != REPEAT or len(column) > 1)
 
     def column(self, name: str, argument: str = "over") -> Column:
@@ -207,8 +207,8 @@ class TakeTable(Shown, metaclass=Guided):
     def paired(self, over: str) -> dict[str, dict[str, TakeRow]]:
         """Pair takes that have the same values in all key columns except ``over``.
 
-        Returns the rows by name of the pair and label of ``over``. Raises ArgumentError, which names both takes, if two takes
-        have the same values in all key columns.
+        Returns rows by pair name, then by label of ``over``. Raises ArgumentError, which names both takes, if two takes have
+        the same values in all key columns.
         """
         column = self.column(over)
         groups: dict[str, dict[str, TakeRow]] = {}
@@ -560,7 +560,7 @@ def _comparable(frame: pd.DataFrame, column: str, names: Sequence[str]) -> list[
 
 @dataclass(eq=False)
 class _Group:
-    """The takes of one pair by system; ``unmatched`` has the reasons for undefined loudness, None before matching."""
+    """Takes of one pair by system. ``unmatched`` has the reasons for undefined loudness; it is None before matching."""
 
     takes: dict[str, Take]
     unmatched: Mapping[str, str] | None = None

@@ -42,7 +42,7 @@ def marimo() -> Any:
 class Task:
     """Work in a daemon thread, started by ``start``.
 
-    ``failed`` is called in that thread with the exception that ``work`` raises.
+    If ``work`` raises an exception, ``failed`` is called with it in the same thread.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Task:
         return self._thread.ident is not None and not self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end, at most ``timeout`` seconds; return whether the work has ended."""
+        """Wait at most ``timeout`` seconds for the end of the work; return whether it has ended."""
         return self._ended.wait(timeout)
 
     def _run(self) -> None:
@@ -112,7 +112,7 @@ class Debouncer:
             self._dropped = self._requested
 
     def settled(self, timeout: float) -> bool:
-        """Wait until no request is pending, at most ``timeout`` seconds; return whether none is pending."""
+        """Wait at most ``timeout`` seconds until no request is pending; return whether this is the case."""
         with self._changed:
             return self._changed.wait_for(lambda: self._done == self._requested, timeout)
 
@@ -140,9 +140,9 @@ class Debouncer:
 
 
 class SpeechTask(Task):
-    """Opens a stream and reads it to its end; override the four callbacks to follow it.
+    """Task that opens a stream and reads all audio; subclasses override the four callbacks.
 
-    Callbacks run in order in the task's thread; the final one is ``finished`` or ``failed``.
+    Callbacks run in order in the task's thread; the last one is ``finished`` or ``failed``.
     """
 
     def __init__(self, stream: Callable[[], SpeechStream]) -> None:
@@ -153,22 +153,22 @@ class SpeechTask(Task):
         self._stream: SpeechStream | None = None
 
     def began(self, rate: int) -> None:
-        """Called when the call is accepted; ``rate`` is the sample rate in Hz."""
+        """Handle the start of synthesis, when the call was accepted; ``rate`` is the sample rate in Hz."""
 
     def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
-        """Called with new audio, float32 of shape (n,), and the arrivals of its chunks.
+        """Handle new audio, float32 of shape (n,), and the arrivals of its chunks.
 
-        After a burst of 4 calls, it is called at most 8 times a second.
+        After 4 immediate calls, it is called at most 8 times per second.
         """
 
     def finished(self, clip: Clip) -> None:
-        """Called when all audio has arrived."""
+        """Handle the complete audio."""
 
     def failed(self, error: Exception) -> None:
-        """Called when the synthesis fails; with Cancelled after ``cancel``."""
+        """Handle an error of the synthesis; after ``cancel``, the error is Cancelled."""
 
     def cancel(self) -> None:
-        """Stop the synthesis; ``failed`` gets Cancelled. Does nothing once it has ended."""
+        """Stop the synthesis; ``failed`` is then called with Cancelled. Has no effect once the synthesis has ended."""
         with self._lock:
             self._cancelled = True
             stream = self._stream
@@ -219,7 +219,7 @@ _watched: Final[set[int]] = set()
 
 @contextmanager
 def interruptible(stop: Callable[[], object]) -> Iterator[None]:
-    """Call ``stop`` if the kernel is interrupted during the block, whether or not a cell is running."""
+    """Call ``stop`` if the kernel is interrupted during the block, even if no cell is running."""
     _watch()
     _stops.append(stop)
     try:
@@ -235,7 +235,7 @@ def _interrupted(*_: object) -> None:
 
 
 def _watch() -> None:
-    """Start watching for kernel interrupts, once; do nothing outside a kernel."""
+    """Start the detection of kernel interrupts; does nothing outside a kernel, or if it is already started."""
     shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     kernel = getattr(shell, "kernel", None)
     if kernel is None or id(kernel) in _watched:

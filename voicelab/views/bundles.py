@@ -1,8 +1,8 @@
 """Static outputs of values in a notebook: self-contained HTML, a PNG and plain text.
 
-They contain no widgets, so they play in reopened and untrusted notebooks and on exported pages, and are reproducible
-byte for byte (docs/decisions/14-what-a-notebook-shows.md). Only those fields of records and errors that are listed here
-are output. Raw response bodies, keys and the audio of a request never are.
+They contain no widgets, so they play in reopened and untrusted notebooks and on exported pages, and are reproducible byte
+for byte (docs/decisions/14-what-a-notebook-shows.md). Of records and errors, only the fields listed here are output; raw
+response bodies, keys and the audio of a request are never output.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def small_print(html: str) -> str:
 def audio_element(data: str, style: str, **attributes: str) -> str:
     """Return an HTML audio element with additional attributes.
 
-    ``data`` is MP3 in base64, or the address of a file, which is recognized by its dot.
+    ``data`` is MP3 in base64, or the address of a file if it contains a dot.
     """
     source = data if "." in data else f"data:audio/mpeg;base64,{data}"
     more = "".join(f'{name.replace("_", "-")}="{escape(value)}" ' for name, value in attributes.items())
@@ -128,9 +128,9 @@ def with_unit(figure: str, unit: str) -> str:
 def clip_bundle(clip: Clip) -> dict[str, str]:
     """Return the outputs of ``clip`` by media type: text/html, image/png (base64) and text/plain.
 
-    The HTML is self-contained: it has the picture and an ``<audio>`` element with embedded MP3, which is not
-    normalized, fits ``BUDGET``, and has a note on its size. Where scripts may run, the picture has a cursor, and a
-    click on it plays from that time.
+    The HTML is self-contained: it has the picture and an ``<audio>`` element with embedded MP3, which is not normalized,
+    fits ``BUDGET``, and has a note on its size. Where scripts may run, the picture shows the playback position, and a click
+    plays from the clicked time.
     """
     picture = clip_picture(clip)
     return {"text/html": _clip_html(clip, picture), "image/png": picture, "text/plain": clip_text(clip)}
@@ -170,7 +170,7 @@ def caption(clip: Clip) -> str:
 
 
 def clip_picture(clip: Clip) -> str:
-    """Return waveform and mel spectrogram as a base64 PNG readable on light and dark pages."""
+    """Draw waveform and mel spectrogram as a base64 PNG that is readable on light and dark pages."""
     # Not created by pyplot, which would retain the figure and display it twice.
     from matplotlib.figure import Figure
 
@@ -252,7 +252,7 @@ def _clip_html(clip: Clip, picture: str) -> str:
 
 
 def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
-    """Return the capabilities of a backend, with its voices."""
+    """Return the outputs of the capabilities of a backend, with its voices."""
     prices, max_text = capabilities.prices, capabilities.max_text
     html = _fields(
         ("backend", f"{capabilities.name} on {capabilities.device}"),
@@ -283,7 +283,7 @@ def _knob_row(knob: Knob) -> tuple[object, ...]:
 
 
 def presets_bundle(voices: Voices) -> dict[str, str]:
-    """Return the preset voices of a backend as a table, with a sample of each if synthesis is free."""
+    """Return the outputs of preset voices: a table, with a sample of each voice if synthesis is free."""
     return {"text/html": small_print(_presets_table(voices)), "text/plain": repr(tuple(voices))}
 
 
@@ -304,7 +304,7 @@ def _presets_table(voices: Voices) -> str:
 
 
 def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
-    """Return measured and declared effects of each field and knob as a table."""
+    """Return the outputs of a knob check: a table of measured and declared effects."""
     rows = [
         (
             item.name,
@@ -322,7 +322,7 @@ def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
 
 
 def voice_bundle(voice: VoiceModel) -> dict[str, str]:
-    """Return the record of a stored voice, with its samples and their transcripts."""
+    """Return the outputs of the record of a stored voice, with its samples and their transcripts."""
     html = _fields(
         ("id", voice.id),
         ("title", voice.title),
@@ -349,7 +349,7 @@ def voices_table(voices: Sequence[VoiceModel]) -> str:
 
 
 def take_bundle(take: Take) -> dict[str, str]:
-    """Return the provenance of a take: request, backend, timing and digest."""
+    """Return the outputs of the provenance of a take: request, backend, timing and digest."""
     settings = {short_name(name): value for name, value in take.call.settings.items() if value is not None}
     created = f"{take.created:%Y-%m-%d %H:%M:%S} UTC" + (", from the cache" if take.cached else "")
     html = _fields(
@@ -371,7 +371,7 @@ def take_bundle(take: Take) -> dict[str, str]:
 
 
 def words_bundle(words: Words) -> dict[str, str]:
-    """Return words and their times as a table."""
+    """Return the outputs of words: a table with their times."""
     rows = [
         (word.text, f"{word.start:.3f}", f"{word.end:.3f}", f"{1000 * (word.end - word.start):.0f}") for word in words
     ]
@@ -384,7 +384,7 @@ def words_bundle(words: Words) -> dict[str, str]:
 
 
 def error_bundle(error: VoicelabError) -> dict[str, str]:
-    """Return an error: a table of the fields of a RequestInvalid, otherwise its message."""
+    """Return the outputs of an error: a table of fields for RequestInvalid, otherwise the message."""
     name = f'<b style="{_ERROR}">{escape(type(error).__name__)}</b>'
     if isinstance(error, RequestInvalid):
         rows = [(item.field, item.in_, item.msg, item.type) for item in error.errors]
@@ -399,7 +399,7 @@ def error_bundle(error: VoicelabError) -> dict[str, str]:
 
 
 def effects_bundle(effects: Effects) -> dict[str, str]:
-    """Return the effects of axes on metrics, significant effects first: a table, a forest plot and notes."""
+    """Return the outputs of effects: a table with significant effects first, a forest plot and notes."""
     from matplotlib.figure import Figure
 
     selection = effects.sorted[effects.sorted["verdict"] != NO_DIFFERENCE]

@@ -121,7 +121,7 @@ def _sounds(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _knots(comparison: Comparison, name: str) -> list[tuple[float, float]]:
-    """Return pairs of aligned times: in the first clip and in the clip ``name``."""
+    """Return pairs of aligned times, in the first clip and in the clip ``name``."""
     alignment = comparison.alignments.get(name)
     end = comparison.clips[name].duration
     return [(0.0, 0.0), (end, end)] if alignment is None else alignment.knots
@@ -149,7 +149,7 @@ def _signed(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Format the value of a field; recordings by number and digests."""
+    """Format the value of a field; recordings are formatted as their number and digests."""
     if isinstance(value, list | tuple) and value and isinstance(value[0], dict) and "audio_sha256" in value[0]:
         digests = ", ".join(f"#{str(item['audio_sha256'])[:4]}" for item in value)
         return f"{len(value)} recording{'s' * (len(value) > 1)} ({digests})"
@@ -178,7 +178,7 @@ def _tables(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _gains(comparison: Comparison) -> tuple[dict[str, float], str | None]:
-    """Return gains in dB by name, for clips of defined loudness, and the target in LUFS; None if there is no such clip."""
+    """Return the gains in dB of clips with a defined loudness, and the target in LUFS; None if no clip has one."""
     matched = comparison.matched
     gains = {name: round(gain, 2) for name, gain in matched.gains.items()}
     return gains, f"{round(matched.lufs, 1):g}" if gains else None
@@ -196,7 +196,7 @@ def _spectrogram(clip: Clip) -> np.ndarray[Any, np.dtype[np.uint8]]:
 def comparison_bundle(comparison: Comparison, tables: list[dict[str, Any]] | None = None) -> dict[str, str]:
     """Return the static outputs of a comparison: players, contours, tables and text.
 
-    Where scripts may run, starting a player while another plays stops the other and continues at its word.
+    Where scripts may run, a started player stops the one that is playing, and continues at the same word.
     """
     text = repr(comparison)
     picture = _contours(comparison)

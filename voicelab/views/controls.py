@@ -201,13 +201,13 @@ class Controls(PageWidget):
             self._silently({**self.values, "seed": str(secrets.randbelow(_SEEDS))})
 
     def offer_voices(self, voices: Sequence[tuple[str, str]], chosen: str) -> None:
-        """Replace the selectable voices, (label, id), and select one."""
+        """Replace the selectable voices, given as (label, id), and select the voice ``chosen``."""
         self.fields = [{**self.fields[0], "options": list(voices)}, *self.fields[1:]]
         if self.values["reference_id"] != chosen:
             self.set(reference_id=chosen)
 
     def call(self) -> Call:
-        """Return the call of the current values. Raises RequestInvalid, which names all invalid fields."""
+        """Return the call with the current values. Raises RequestInvalid, which names all invalid fields."""
         problems: list[FieldError] = []
         settings = {field["name"]: self.values[field["name"]] for field in self.fields}
         knobs = {knob.name: knob.default for knob in self._lab.capabilities.knobs}
@@ -289,7 +289,7 @@ def _description_fields(name: str) -> dict[str, str]:
 
 
 def seed_reason(capabilities: Iterable[Capabilities]) -> str:
-    """Return the reason why none of these backends supports seeds; "" if any of them does."""
+    """Return the reason why none of the backends supports seeds; "" if at least one does."""
     kinds = {backend.seed for backend in capabilities}
     if kinds & {"exact", "best-effort"}:
         return ""
@@ -297,7 +297,7 @@ def seed_reason(capabilities: Iterable[Capabilities]) -> str:
 
 
 def _off(about: dict[str, Any], reason: str) -> dict[str, Any]:
-    """Disable a control, with the reason as its help; unchanged if ``reason`` is ""."""
+    """Disable a control, with the reason as its help; leave it unchanged if ``reason`` is ""."""
     return {**about, "disabled": True, "help": f"No effect: {reason}."} if reason else about
 
 

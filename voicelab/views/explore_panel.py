@@ -65,7 +65,7 @@ class ExplorePanel(SavedOutput, Panel):
 
     @functools.cached_property
     def takes(self) -> TakesView | None:
-        """The grid of all takes, created at the first take; None in the compact form."""
+        """Grid of all takes, created at the first take; None in the compact form."""
         if self.compact:
             return None
         takes = TakesView(axes=("text", "reference_id", *FIELDS))
@@ -104,7 +104,7 @@ class ExplorePanel(SavedOutput, Panel):
                 self.check()
 
     def wait(self, timeout: float = 30.0) -> bool:
-        """Wait until the requested take has ended; return whether it has."""
+        """Wait at most ``timeout`` seconds for the requested take; return whether it has ended."""
         if not self._debouncer.settled(timeout):
             return False
         take = self._take
@@ -135,7 +135,7 @@ class ExplorePanel(SavedOutput, Panel):
             self._debouncer.ask()
 
     def _begin(self, current: Callable[[], bool]) -> None:
-        """Start a take and cancel the previous; draw a new seed unless it is held."""
+        """Start a take and cancel the previous one; draw a new seed unless the seed is held."""
         if not current():
             return
         if not self.controls.held:
@@ -192,7 +192,7 @@ class ExplorePanel(SavedOutput, Panel):
 
 
 class _TakeTask(SpeechTask):
-    """The synthesis of a take; a panel displays only the newest."""
+    """Synthesis of one take; the panel displays only the newest take."""
 
     def __init__(self, panel: ExplorePanel, backend: Backend, number: int, call: Call) -> None:
         super().__init__(lambda: backend.synthesize(call))
@@ -247,7 +247,7 @@ class _TakeTask(SpeechTask):
                 Task(lambda: self._align(clip), name="words").start()
 
     def _align(self, clip: Clip) -> None:
-        """Show word times from forced alignment if the backend sends none."""
+        """If the backend returns no word times, show those of a forced alignment."""
         words = with_words(clip).words
         with self._panel.lock:
             if words and self.newest:

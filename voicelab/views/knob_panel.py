@@ -70,7 +70,7 @@ class KnobPanel(SavedOutput, Panel):
         self._stop.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the check has ended and is shown, at most ``timeout`` seconds; return False on timeout."""
+        """Wait at most ``timeout`` seconds until the check has ended and is shown; return False on timeout."""
         return self._task is None or self._task.wait(timeout)
 
     def _choice(self, name: str, chosen: bool) -> w.Checkbox:

@@ -77,7 +77,7 @@ def export_study(study: Study, folder: Path, to: str) -> Path:
     blind, sounds = BlindTest(study.test), dict[str, bytes]()
 
     def by_content(trial: dict[str, Any]) -> dict[str, Any]:
-        """Rename the sounds of a trial to blind stimulus ids, so that listeners share files."""
+        """Replace the sound ids of a trial by blinded stimulus ids, so that all listeners load the same files."""
         letters = [{**letter, "sound": stimulus_id(letter["sound"])} for letter in trial["letters"]]
         return {**trial, "letters": letters, "reference": trial["reference"] and stimulus_id(trial["reference"])}
 

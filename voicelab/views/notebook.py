@@ -154,7 +154,7 @@ class SpeakMagics(Magics):
         return lab if isinstance(lab, Session) else None
 
     def complete(self, _: Any, event: Any) -> list[str]:
-        """Return completions to IPython, without opening a lab."""
+        """Return completions for IPython, without opening a lab."""
         return complete(event.line, self._current_lab(event.line))
 
 
@@ -205,7 +205,7 @@ _Show = Callable[[str, int, int | None, float | None], object]
 
 
 def _notebook() -> _Show | None:
-    """Return a callback that updates a progress bar in a cell's output, None outside notebooks."""
+    """Return a callback that updates a progress bar in the output of a cell; None outside notebooks."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if getattr(shell, "kernel", None) is None:
         return None
@@ -228,7 +228,7 @@ def _notebook() -> _Show | None:
 
 
 def _terminal(about: str) -> _Show:
-    """Return a callback that updates a progress bar in the terminal; no output if stderr is not a terminal."""
+    """Return a callback that updates a progress bar in the terminal; it writes nothing if stderr is not a terminal."""
     from rich import markup
     from rich.console import Console
     from rich.progress import Progress
@@ -259,7 +259,7 @@ def complete_value(text: str, namespace: Mapping[str, Any]) -> list[str]:
 
 
 def _values(keyword: str, text: str, namespace: Mapping[str, Any]) -> Iterable[str]:
-    """Return the values of a keyword for the lab last used in ``text``, otherwise for all labs."""
+    """Return the values of a keyword, for the lab last used in ``text`` or, without one, for all labs."""
     labs = {name: value for name, value in namespace.items() if isinstance(value, Session)}
     mentioned = [labs[name] for name in re.findall(r"\w+", text) if name in labs]
     schemas = [_options_of(lab.capabilities) for lab in mentioned[-1:] or labs.values()] or [OPTIONS]

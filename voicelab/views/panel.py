@@ -44,7 +44,7 @@ class Message(PageWidget):
 
 
 class _Boxes(PageWidget):
-    """The view of a panel in marimo."""
+    """View of a panel in a marimo notebook."""
 
     script = "boxes.js"
     styles = ("boxes.css",)
@@ -79,7 +79,7 @@ def classed(widget: Any, *names: str) -> Any:
 def control(kind: Any, label: str = "", *names: str, help: str = "", width: str = "", **options: Any) -> Any:
     """Return a widget with a label, CSS classes ``voicelab-<name>``, and ``help`` as tooltip.
 
-    The widgets of a panel share their layouts and styles, since separate ones would be two thirds of its models.
+    The widgets of a panel share layouts and styles, because separate ones would be two thirds of all its models.
     """
     if label:
         options["description"] = label
@@ -115,12 +115,12 @@ def main_button(text: str, action: Callable[[], object], name: str) -> w.Button:
 
 
 def line(*children: w.Widget, name: str = "") -> w.HBox:
-    """Return widgets in a row that wraps, unless its name is "buttons"."""
+    """Return widgets in a row that wraps, unless ``name`` is "buttons"."""
     return cast("w.HBox", control(w.HBox, "", "line", *filter(None, [name]), children=children))
 
 
 def fold(title: str, *children: w.Widget, shown: bool = False) -> w.Accordion:
-    """Return widgets in a collapsible section."""
+    """Return widgets in a section that can be collapsed; ``shown`` expands it initially."""
     selected = 0 if shown else None
     return cast(
         "w.Accordion", control(w.Accordion, children=[stack(*children)], titles=(title,), selected_index=selected)
@@ -168,7 +168,7 @@ class Ending:
     """Mixin for widgets whose work must be stopped on close; list it before the widget class."""
 
     def at_close(self, *actions: Callable[[], object]) -> None:
-        """Register callbacks for close, called in order before the children are closed."""
+        """Register callbacks that ``close`` calls, in order, before it closes the children."""
         self.__dict__["_endings"] = (*self.__dict__.get("_endings", ()), *actions)
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class SavedOutput(Ending):
         return {}
 
     def update_saved_output(self) -> None:
-        """Schedule an update of the saved output, in a thread."""
+        """Schedule an update of the saved output in a thread."""
         if self._updates is not None:
             self._updates.ask()
 
@@ -281,7 +281,7 @@ class Panel(Ending, w.VBox, metaclass=_PanelClass):  # type: ignore[misc]  # ipy
         self.message.value = problem_html(error)
 
     def attempt(self, action: Callable[[], object]) -> None:
-        """Call ``action`` and show its error."""
+        """Call ``action``; if it raises an error, show the error in the message line."""
         self.show_error(None)
         try:
             action()
@@ -295,9 +295,9 @@ class Panel(Ending, w.VBox, metaclass=_PanelClass):  # type: ignore[misc]  # ipy
         failed: Callable[[Exception], object] | None = None,
         stop: Callable[[], object] | None = None,
     ) -> Task:
-        """Start ``work`` in a thread; its error goes to ``failed``, by default to the message line.
+        """Start ``work`` in a thread; ``failed`` is called with its error, by default to show it in the message line.
 
-        ``stop`` is called if the kernel is interrupted meanwhile.
+        ``stop`` is called if the kernel is interrupted during the work.
         """
         if stop is None:
             return Task(work, name=name, failed=failed or self.show_error).start()
@@ -309,7 +309,7 @@ class Panel(Ending, w.VBox, metaclass=_PanelClass):  # type: ignore[misc]  # ipy
         return Task(stoppable, name=name, failed=failed or self.show_error).start()
 
     def _display_(self) -> Any:
-        """Return a view for marimo, which has no views of ipywidgets' boxes and controls."""
+        """Return a view for marimo, which does not display ipywidgets' boxes and controls."""
         import marimo
 
         return marimo.ui.anywidget(_Boxes(root=f"IPY_MODEL_{self.model_id}"))

@@ -229,7 +229,7 @@ class Player(SavedOutput, PageWidget):
         self.update_saved_output()
 
     def play(self, start_s: float | None = None) -> None:
-        """Play on the page, from ``start_s`` or where playback stopped. Browsers require a click or key before."""
+        """Play on the page, from ``start_s`` or from the current position. Browsers require an earlier click or key press."""
         self._control("play", start_s)
 
     def pause(self) -> None:
@@ -251,7 +251,7 @@ class Player(SavedOutput, PageWidget):
         self._post("control", action=action, seconds=seconds)
 
     def __len__(self) -> int:
-        """Number of samples."""
+        """Return the number of samples."""
         return len(self._pcm) // 2
 
     def __bool__(self) -> bool:
@@ -264,7 +264,7 @@ class Player(SavedOutput, PageWidget):
 
     @property
     def clip(self) -> Clip:
-        """The content as a Clip, quantized to 16 bits."""
+        """Content as a Clip, quantized to 16 bits."""
         with self._lock:
             samples = np.frombuffer(bytes(self._pcm), "<i2").astype(np.float32) / np.float32(32768.0)
             return Clip(samples, self.rate, Words(WordTime(*word) for word in self.words))
@@ -330,7 +330,7 @@ class Player(SavedOutput, PageWidget):
             Task(lambda: self._work(message, take, clip), name="player").start()
 
     def _repeat(self) -> None:
-        """Send all content, for a view that has just opened or has missed messages."""
+        """Send all content to a view that has just opened or has missed messages."""
         with self._lock:
             if self._take == 0:
                 return
@@ -342,7 +342,7 @@ class Player(SavedOutput, PageWidget):
                 self._post("end", samples=len(self))
 
     def _work(self, message: dict[str, Any], take: int, clip: Clip) -> None:
-        """Answer a request of a page, unless the take has been replaced."""
+        """Answer a request of a page, unless the content was replaced in the meantime."""
         try:
             with Player._work_lock:
                 answer = self._answer(message, clip)
@@ -354,7 +354,7 @@ class Player(SavedOutput, PageWidget):
                 self._post(kind, data, **fields)
 
     def _answer(self, message: dict[str, Any], clip: Clip) -> tuple[str, bytes, dict[str, Any]] | None:
-        """Return kind, data and fields of an answer (spectrogram, pitch or file); None for unknown requests."""
+        """Return kind, data and fields of an answer (spectrogram, pitch or file); None for an unknown request."""
         match message:
             case {"kind": "spectrogram", "scale": "mel" | "linear" as scale}:
                 region = message.get("part")

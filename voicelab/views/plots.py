@@ -330,7 +330,7 @@ def _mark_words(ax: Axes, clip: Clip) -> None:
 
 
 def _families() -> list[str]:
-    """Return font families for words: the default and one with Chinese characters, if installed."""
+    """Return font families for text: the default, and a font with Chinese characters if one is installed."""
     from matplotlib import font_manager, rcParams
 
     installed = {font.name for font in font_manager.fontManager.ttflist}
@@ -338,7 +338,7 @@ def _families() -> list[str]:
 
 
 def _writable(text: str, families: Sequence[str]) -> bool:
-    """Return whether the fonts have every character; otherwise matplotlib warns and draws boxes."""
+    """Return whether the fonts have every character of a text; otherwise matplotlib warns and draws boxes."""
     from matplotlib import font_manager
 
     properties = [font_manager.FontProperties(family=[name]) for name in families]

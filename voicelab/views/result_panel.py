@@ -114,7 +114,7 @@ class DataTable(PageWidget):
 
 
 def _cell(value: Any, *, numeric: bool) -> float | str | None:
-    """Return a value for the page; integers that JavaScript would round, such as seeds, as text."""
+    """Return a table value for the page; integers that JavaScript would round, such as seeds, become text."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if not numeric:
@@ -124,7 +124,7 @@ def _cell(value: Any, *, numeric: bool) -> float | str | None:
 
 
 def _decimals(cells: Sequence[float | str | None]) -> int:
-    """Return the number of decimals that gives the largest number four digits; 0 for integers."""
+    """Return the number of decimals with which the largest number has four digits; 0 for integers."""
     numbers = [abs(cell) for cell in cells if isinstance(cell, float)]
     if all(number == int(number) for number in numbers):
         return 0
@@ -200,18 +200,18 @@ class ResultPanel(SavedOutput, TakesView):
 
     @property
     def result(self) -> TakeTable:
-        """The table of the takes so far."""
+        """Table of the takes so far."""
         return self.live()
 
     @property
     def selection(self) -> TakeTable:
-        """The table of the selected takes, or of all displayed takes if none is selected."""
+        """Table of the selected takes, or of all displayed takes if none is selected."""
         rows = self.selected or self.grid.work.shown
         chosen = {row.id for row in rows}
         return self.result.pick(index for index, _ in enumerate(self.result.rows) if index in chosen)
 
     def show_result(self, result: TakeTable) -> None:
-        """Show a table, with a card for each row, also without a take."""
+        """Show a table, with a card for each row, including rows without a take."""
         self.live = lambda: result
         self._names = [column.name for column in result.shown_columns]
         fetch = result.clip_of if result.matched and result.state == "done" else None
@@ -223,7 +223,7 @@ class ResultPanel(SavedOutput, TakesView):
         self.test_button.disabled = not axes
 
     def card(self, index: int, row: TakeRow, fetch: Callable[[TakeRow], Clip] | None = None) -> TakeCard:
-        """Create the card for a row of the table; ``fetch`` returns a clip in place of the take's own."""
+        """Create the card of a row; ``fetch``, if given, returns its clip instead of the take."""
         card = card_of(index, row, self._names, None if fetch is None else partial(fetch, row))
         labels = take_labels(card.labels)
         number = labels.get("take", "")
@@ -287,7 +287,7 @@ class ResultPanel(SavedOutput, TakesView):
         self.message.value = f'<div role="status">{escape(summary)}: {links}</div>'
 
     def _export(self, where: str, deliver: Callable[[Callable[[Path], int]], object]) -> Task:
-        """Call ``deliver`` in a thread with a function that writes the takes to a folder and returns their number."""
+        """Call ``deliver`` in a thread; its argument is a function that writes takes to a folder and returns their number."""
         selection, metrics = self.selection, self.grid.work.metrics
         layout, _ = _LAYOUTS[self.layout_of.value]
         buttons = (self.export_button, self.zip_button)

@@ -38,7 +38,7 @@ _EXPORT: Final = re.compile(r"^export (?=class |function |const |async )", re.MU
 
 
 def styled(*names: str) -> str:
-    """Return the style sheet of all panels followed by those named, as a single text."""
+    """Return the style sheet of all panels, followed by the named style sheets, as a single text."""
     return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in ("look.css", *names))
 
 
@@ -116,8 +116,8 @@ class PageWidget(anywidget.AnyWidget):
     """Base of widgets with a ``script`` of static/ and style sheets (``styles``) in addition to look.css.
 
     ``unseen`` is called if the last view on a page was removed, for example with its cell, and did not return within a
-    second; reloading a page does not count as removal. The widget answers pings of the page, which tell a pressed button
-    that the kernel has handled the press.
+    second; reloading a page does not count as removal. The widget answers pings of the page, by which a button on the page
+    detects that the kernel has handled a press.
     """
 
     script: ClassVar[str]

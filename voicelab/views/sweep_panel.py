@@ -86,7 +86,7 @@ class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no
             widget.observe(form.changed, names="value")
 
     def _field_changed(self, _: object = None) -> None:
-        """Offer the values of the field: a button for each, or minimum, maximum and step of a range."""
+        """Offer the values of the field: a button for each value, or the minimum, maximum and step of a range."""
         self.values.tooltip = field_help(self.field.value)
         choices, ends = self._form.values_of(self.field.value)
         close_widgets(self.picker.children)
@@ -140,8 +140,8 @@ class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no
 class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """Form of a sweep over texts, validated shortly after its last change.
 
-    ``sweep`` and ``budget`` are its contents; ``sweep`` is None while the form is ``invalid``, with the error at its field,
-    or not validated yet. ``changed`` is called, possibly from a thread, when they may have changed.
+    ``sweep`` and ``budget`` are its contents; ``sweep`` is None while the form is ``invalid`` or not yet validated.
+    ``changed`` is called, possibly from a thread, when the contents may have changed.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
         yield "seed", self.seed, self.seed_problem
 
     def check(self, is_current: Callable[[], bool]) -> None:
-        """Validate the form, in a thread; results are dropped unless ``is_current``."""
+        """Validate the form in a thread; the results are discarded unless ``is_current()``."""
         problem: Exception | None = None
         needs = ""
         try:
@@ -270,7 +270,7 @@ class _SweepForm(TextsForm):
         self.changed()
 
     def values_of(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-        """Return the choices of a field, (label, value), and minimum, maximum and step of a numeric one, as text."""
+        """Return the choices of a field as (label, value), and minimum, maximum and step of a numeric field, as text."""
         declared = [backend.capabilities for backend in self._sweep.backends.values()]
         if name == "reference_id":
             voices = {voice.id: voice.title for capabilities in declared for voice in capabilities.voices}
@@ -288,7 +288,7 @@ class _SweepForm(TextsForm):
         return [(value, value) for value in options], ends
 
     def add_axis(self) -> None:
-        """Add a row for the next unvaried field."""
+        """Add a row for the next field that is not varied yet."""
         varied = {row.field.value for row in self.axes.children}
         free = next((name for name in self.offered if name not in varied), None)
         if free is not None:
@@ -302,7 +302,7 @@ class _SweepForm(TextsForm):
         self.changed()
 
     def typed(self) -> tuple[Sweep, Budget, str]:
-        """See TextsForm."""
+        """Return sweep, budget and a description of the form's contents. Raises VoicelabError."""
         budget = budget_of({name: limit.value for name, limit in self.limits.items()})
         axes = [(row.field.value, row.values.value) for row in self.axes.children]
         seed = parse_value("seed", self.seed.value)
@@ -310,7 +310,7 @@ class _SweepForm(TextsForm):
         return sweep, budget, counted(len(sweep.grid.cells), "cell")
 
     def places(self) -> Iterator[tuple[str, w.DOMWidget, w.HTML | None]]:
-        """See TextsForm."""
+        """Yield the validated fields: name, control, and widget of its errors, if separate."""
         # If two axes have the same name, the later one has the error.
         yield from ((row.field.value, row.values, row.problem) for row in reversed(self.axes.children))
         yield from super().places()
@@ -349,7 +349,7 @@ class SweepPanel(SavedOutput, Panel):
 
     @functools.cached_property
     def takes(self) -> ResultPanel:
-        """The panel of the takes, created at the first run, since it has most of the widgets."""
+        """Panel of the takes, created at the first run because it has most of the widgets."""
         takes = ResultPanel(self._planned, metrics=self._metrics, tabs=self._tabs)
         takes.owner = self
         self.children = (*self.children, takes)
@@ -369,12 +369,12 @@ class SweepPanel(SavedOutput, Panel):
 
     @property
     def sweep(self) -> Sweep | None:
-        """The edited sweep; None while invalid."""
+        """Edited sweep; None while the form is invalid."""
         return self.form.sweep
 
     @property
     def result(self) -> TakeTable:
-        """The table of the takes so far."""
+        """Table of the takes so far."""
         return self.takes.result if self._run is not None else self._planned
 
     @property
@@ -433,7 +433,7 @@ class SweepPanel(SavedOutput, Panel):
             self._run.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the run has ended and is shown, at most ``timeout`` seconds; return False on timeout."""
+        """Wait at most ``timeout`` seconds until the run has ended and is shown; return False on timeout."""
         return self._follower is None or self._follower.wait(timeout)
 
     def _form_changed(self) -> None:
@@ -477,7 +477,7 @@ class SweepPanel(SavedOutput, Panel):
         self.update_saved_output()
 
     def _mark_running(self, run: SweepRun, sweep: Sweep, previous: set[int], *, ended: bool) -> set[int]:
-        """Mark the cards of running takes, and those of aborted takes as waiting, or all as missing if the run has ended."""
+        """Mark cards of running takes, and cards of aborted takes as waiting or, if the run has ended, all as missing."""
         work = self.takes.grid.work
         current = set(map(sweep.grid.position, run.running))
         states: tuple[tuple[set[int], CardState], ...] = (

@@ -93,7 +93,7 @@ class _SystemsForm(TextsForm):
         self.systems.children = (*self.systems.children, box)
 
     def typed(self) -> tuple[Sweep, Budget, str]:
-        """See TextsForm."""
+        """Return sweep, budget and a description of the form's contents. Raises VoicelabError."""
         labs = self.labs
         if len(labs) < 2:
             raise ArgumentError.of("labs", "choose at least two systems")
@@ -138,7 +138,7 @@ class SystemsPanel(SweepPanel):
         return _SystemsForm(self._labs, texts, self._form_changed, **self._options)
 
     def table_of(self, sweep: Sweep, run: SweepRun | None = None) -> TakeTable:
-        """Return the comparison of the systems, as ``vl.compare_systems`` does."""
+        """Return the table of the comparison, as ``vl.compare_systems`` does."""
         return systems_table(sweep.table(run), self._measured)
 
     def row_of(self, outcome: Outcome) -> TakeRow:

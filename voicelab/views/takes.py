@@ -67,7 +67,7 @@ _PIECE, _PIECE_S = 2**18, 0.35
 
 
 def take_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Replace the label of the repeat, counted from 0, by that of the take, counted from 1, as on its button."""
+    """Replace the label of the repeat, counted from 0, by the number of the take, counted from 1, as on its button."""
     return {
         "take" if name == REPEAT else name: str(int(label) + 1) if name == REPEAT and label.isdecimal() else label
         for name, label in labels.items()
@@ -121,13 +121,13 @@ class TakeRows:
 
     @property
     def rows(self) -> tuple[TakeCard, ...]:
-        """All cards, with the measurements so far."""
+        """All cards, with the measurements made so far."""
         with self._lock:
             return tuple(self._rows.values())
 
     @property
     def shown(self) -> tuple[TakeCard, ...]:
-        """The cards that match the filter, in their order on the page."""
+        """Cards that match the filter, in their order on the page."""
         with self._lock:
             return tuple(self._arranged())
 
@@ -137,7 +137,7 @@ class TakeRows:
 
     @contextmanager
     def _change(self, *, order: bool = True, at_once: bool = False) -> Iterator[None]:
-        """Hold the lock for a change, and wake the thread; ``order`` states that the change may affect the order."""
+        """Hold the lock during a change, then wake the thread; ``order`` states that the change may affect the order."""
         with self._changed:
             yield
             self._stale = self._stale or order
@@ -155,7 +155,7 @@ class TakeRows:
                     self._unmeasured.append(row.id)
 
     def mark(self, rows: Iterable[TakeCard], state: CardState) -> None:
-        """Change the state of cards, except those that have been replaced."""
+        """Change the state of cards, except those that were replaced in the meantime."""
         with self._change(order=False):
             self._rows |= {row.id: replace(row, state=state) for row in rows if self._rows.get(row.id) is row}
 
@@ -172,7 +172,7 @@ class TakeRows:
                 collection.clear()
 
     def arrange(self, where: str = "", by: str = "", *, descending: bool = False) -> None:
-        """Filter and sort. Raises RequestInvalid for an invalid filter, and keeps the previous one."""
+        """Filter and sort the cards. Raises RequestInvalid for an invalid filter; the previous one then stays in effect."""
         with self._change(at_once=True):
             filter_cards(self._rows.values(), where)
             self._look = (where, by, descending)
@@ -203,7 +203,7 @@ class TakeRows:
             self._shown = tuple(ids)
 
     def again(self) -> None:
-        """Send everything again, to a new page."""
+        """Send everything again, for a new page."""
         with self._change():
             self._sent.clear()
             self._counts = None
@@ -215,7 +215,7 @@ class TakeRows:
                 self._prepare(row)
 
     def settled(self, timeout: float) -> bool:
-        """Wait until all takes are measured and sent, at most ``timeout`` seconds; return False on timeout."""
+        """Wait at most ``timeout`` seconds until all takes are measured and sent; return False on timeout."""
         task = self._task
         return task is None or task.wait(timeout)
 
@@ -385,9 +385,9 @@ class TakeRows:
 class TakeGrid(Ending, PageWidget):
     """Grid of takes. ``work`` holds its cards; ``selected`` and ``pinned`` are ids.
 
-    With facets, rows are the first axis, columns the second, tabs the others, and a cell contains the takes of a
-    combination; a list contains a card per take. Keys: arrows move, space plays and pauses, X selects, P pins, O opens.
-    ``opened`` is called with the id of a take to show in a player.
+    With facets, the first axis varies over rows, the second over columns and the others over tabs, and a cell contains the
+    takes of a combination. Without facets, the grid is a list with a card per take. Keys: arrows move, space plays and
+    pauses, X selects, P pins, O opens. ``opened`` is called with the id of a take to show in a player.
     """
 
     script = "takes.js"
@@ -465,7 +465,7 @@ class TakeGrid(Ending, PageWidget):
 class TakesView(Panel):
     """Tabs of takes: *Listen* has the grid, *Compare* the selected takes side by side.
 
-    ``grid`` is the grid, ``tools`` a line for further controls. Subclasses add tabs. The contents of a tab are created
+    ``grid`` is the grid, and ``tools`` a row for further controls. Subclasses add tabs. The contents of a tab are created
     when it is opened.
     """
 
@@ -537,7 +537,7 @@ class TakesView(Panel):
         return children
 
     def begin(self, cards: Sequence[TakeCard], columns: Sequence[Column]) -> None:
-        """Show takes with these key columns, ``repeat`` last: as facets if every combination has a take, else as a list."""
+        """Show takes with these key columns, ``repeat`` last: facets if every combination has a take, otherwise a list."""
         *axes, repeat = columns
         repeats = len(repeat)
         self._axes = tuple(column.name for column in columns if column is not repeat or repeats > 1)
@@ -563,7 +563,7 @@ class TakesView(Panel):
         self.grid.work.put(cards)
 
     def open_take(self, id: int) -> Task:
-        """Show a take in a player below the grid, with its words, from a thread."""
+        """Show a take, with its words, in a player below the grid; the take is loaded in a thread."""
 
         def show() -> None:
             row = self.grid.work.row(id)
@@ -632,7 +632,7 @@ class TakesView(Panel):
         self.grid.show("tab")
 
     def fill_later(self, tab: str, make: Callable[[], w.Widget], words: str) -> Task:
-        """Fill a tab from a thread, with a status text until then, or the error."""
+        """Fill a tab from a thread; until then it shows ``words``, and if ``make`` fails, the error."""
 
         def failed(error: Exception) -> None:
             self.fill(tab, html(problem_html(error)))

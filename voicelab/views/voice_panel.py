@@ -99,8 +99,8 @@ class Recorder(PageWidget):
 class DraftRecording:
     """A recording of a draft, with the result of its analysis.
 
-    ``clip`` is the audio as it would be stored, ``text`` its transcript, ``typed`` by the user or recognized;
-    ``notes`` are warnings, ``problem`` is the reason why the recording cannot be used.
+    ``clip`` is the audio as it would be stored; ``text`` is the transcript, ``typed`` by the user or recognized; ``notes``
+    are warnings, ``problem`` is the reason why the recording cannot be used.
     """
 
     id: int
@@ -136,7 +136,7 @@ class VoiceDraft:
 
     @property
     def recordings(self) -> tuple[DraftRecording, ...]:
-        """All recordings, in order."""
+        """All recordings of the draft, in order."""
         return tuple(self._recordings.values())
 
     def enhance(self, enabled: bool) -> None:
@@ -201,7 +201,7 @@ class VoiceDraft:
         return voice
 
     def wait(self, timeout: float = 60.0) -> bool:
-        """Wait for the analysis of all recordings, each at most ``timeout`` seconds; return whether it has ended."""
+        """Wait for the analysis of all recordings, for each at most ``timeout`` seconds; return whether all have ended."""
         return all(task.wait(timeout) for task in tuple(self._tasks))
 
     def close(self) -> None:
@@ -306,7 +306,7 @@ class VoicePanel(SavedOutput, Panel):
 
     @property
     def voice(self) -> VoiceModel | None:
-        """The record of the selected stored voice."""
+        """Record of the selected stored voice; None for a preset."""
         return self._stored.get(self.trial.controls.values["reference_id"])
 
     def choose(self, voice: str) -> None:
@@ -322,7 +322,7 @@ class VoicePanel(SavedOutput, Panel):
         return self.draft.add(name or path.name, path.read_bytes())
 
     def make(self) -> Task | None:
-        """Create the voice as the button does; return the task, None if the form is invalid."""
+        """Create the voice, like the button "Create voice"; return the task, or None if the form is invalid."""
         if not self._check():
             return None
         title = self.title.value

@@ -50,7 +50,7 @@ def prepare_samples(
 ) -> tuple[Sample, ...]:
     """Prepare the recordings of a request for the store, in order.
 
-    Notes are appended to the sample's title: the duration is outside 10 to 30 s, the recording is noisy or was enhanced, or
+    Notes are appended to the title of a sample if the duration is not 10 to 30 s, the recording is noisy or was enhanced, or
     the transcript is missing or does not match.
 
     Args:
@@ -106,7 +106,7 @@ def _limit_errors(request: VoiceCreate) -> Iterator[FieldError]:
 
 
 def _prepare(data: bytes, *, enhanced: bool) -> tuple[Samples, list[str]]:
-    """Convert a recording to ``RATE`` for storage; return it with notes to append to its title. Raises AudioError."""
+    """Decode a recording and prepare it for storage at ``RATE``; return it with notes for its title. Raises AudioError."""
     samples, rate = decode_apart(data)
     result = survey(samples, rate)
     if result.problem:

@@ -78,7 +78,7 @@ class Sample:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes, which follow the length in the title."""
+        """Notes in the title, after the length."""
         return tuple(self.title.split("; ")[1:])
 
 
@@ -216,7 +216,7 @@ class VoiceStore(Closeable):
             self._blobs.remove(names - _in_use(db))
 
     def embedding(self, id: str, owner: str, fingerprint: str) -> bytes | None:
-        """Return the embedding of a voice for the weights ``fingerprint``, or None. Raises NotFound."""
+        """Return the embedding of a voice for the weights with this fingerprint; None if it has none. Raises NotFound."""
         with self._visible(id, owner) as (db, row):
             if row["state"] != "trained":
                 raise _unknown(id)
@@ -268,7 +268,7 @@ class VoiceStore(Closeable):
             _set_state(db, id, before, after)
 
     def _check_id(self, id: str) -> None:
-        """Open the store for an ID. Raises NotFound if the ID is invalid or the store does not exist."""
+        """Open the store to access a voice. Raises NotFound if the ID is invalid or the store does not exist."""
         if _ID.fullmatch(id) is None or not self._open(create=False):
             raise _unknown(id)
 

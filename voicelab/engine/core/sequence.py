@@ -151,7 +151,7 @@ class Sequence:
         return self._frames_put - self._frames_read
 
     def paused(self) -> bool:
-        """Whether the stream is paused because its reader is too far behind. Called by the scheduler."""
+        """Return whether the stream is paused because its reader is too far behind. Called by the scheduler."""
         if self.group is not None and self.group.in_step:
             return False
         # Evaluated each time: the reader may have caught up without calling on_room.

@@ -218,7 +218,7 @@ class DualRunner:
         return self.rows[row].latest.position + self._step.in_flight(row)
 
     def _can_step(self, row: int) -> bool:
-        """Whether the row can make a frame, regardless of frames in flight."""
+        """Return whether a row can make a frame, regardless of frames in flight."""
         state = self.rows[row]
         ended = bool(state.ready) and state.ready[-1].ended
         return not (ended or len(state.waiting)) and self._position(row) < self.model.positions

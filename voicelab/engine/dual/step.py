@@ -187,7 +187,7 @@ class DualStep:
         return len(self._flying)
 
     def in_flight(self, row: int) -> bool:
-        """Whether a frame of this row is in flight."""
+        """Return whether a frame of this row is in flight."""
         return any(row in flight.rows for flight in self._flying)
 
     def drop(self, row: int) -> None:
