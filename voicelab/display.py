@@ -1,7 +1,7 @@
 """Registry of notebook views by name, each imported at first use.
 
-Modules that define values do not import views, so that imports only point downward. The package's ``__init__`` registers
-views of classes by class name, and views that methods open by method name (``Clip.plot``).
+Modules that define values do not import views, so that lower layers do not import higher ones. The package's ``__init__``
+registers views of classes by class name, and views that methods open by method name (``Clip.plot``).
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def shortened(text: str, max_length: int) -> str:
 
 
 def some(texts: Sequence[str], limit: int, separator: str = ", ") -> str:
-    """Join the first ``limit`` texts, and state the number of the others."""
+    """Join the first ``limit`` texts, and append the number of further texts."""
     more = len(texts) - limit
     return separator.join(texts[:limit]) + (f"{separator}and {more} more" if more > 0 else "")
 
@@ -72,7 +72,7 @@ def check_options(options: Iterable[str], allowed: Iterable[str]) -> None:
 
 
 def shown_value(value: object) -> str:
-    """Format a rejected value for a message: a short scalar as its repr, any other value as its type."""
+    """Format a rejected value for a message: a short scalar by its repr, any other value by its type."""
     is_scalar = (
         value is None or isinstance(value, bool | float | str) or (isinstance(value, int) and abs(value) < 2**64)
     )

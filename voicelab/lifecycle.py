@@ -28,7 +28,7 @@ class Closeable:
 
 
 class ProcessOwner:
-    """Process that opened a resource. A fork shares the resource's connections, but lacks its threads."""
+    """The process that opened a resource. A fork of it shares connections of the resource, but has none of its threads."""
 
     def __init__(self) -> None:
         self._process = os.getpid()

@@ -210,7 +210,7 @@ def load_file(path: Path) -> tuple[bytes, Clip]:
 
 
 def damage_of(data: bytes, error: Exception) -> str:
-    """Describe why a file cannot be decoded: its actual type, or the seconds of audio before the damage.
+    """Describe why a file cannot be decoded: it has another type, or is damaged after some seconds of audio.
 
     ``error`` was raised by the decoder; its message is returned if it is more specific.
     """
@@ -556,7 +556,7 @@ def is_file(path: Path) -> bool:
 
 
 def _listed_file(folder: Path, name: str) -> Path:
-    """Find a file of a table by its path, relative to the table's folder or its audio subfolder, also with backslashes."""
+    """Find a file of a table by its path, relative to the table's folder or audio subfolder; backslashes are accepted."""
     if "://" in name or _WINDOWS_ROOT.match(name):
         return Path(name)
     names = [name, name.replace("\\", "/")] if "\\" in name else [name]
@@ -591,7 +591,7 @@ def _kaldi(path: Path, system: str) -> list[Recording]:
 def _table(
     rows: Iterable[Mapping[str, Any]], folder: Path, system: str, title: str = "", notes: Sequence[str] = ()
 ) -> list[Recording]:
-    """List the recordings of a table; empty cells are missing values. Errors include its title and notes."""
+    """List the recordings of a table; empty cells are missing values. Errors contain the title and notes of the table."""
     rows = list(rows)
     names = known_names(dict.fromkeys(chain.from_iterable(rows)), _COLUMNS)
     listed: list[Recording] = []

@@ -1,4 +1,4 @@
-"""Wire types of the interface, with all fields, bounds and descriptions; the only place where the wire is validated.
+"""Wire types of the interface, with all fields, bounds and descriptions. Only this module validates wire data.
 
 Constructors reject unknown keywords; ``from_wire`` ignores unknown keys, as the interface's service does. Both raise
 RequestInvalid.

@@ -269,8 +269,8 @@ class BlobFolder:
 class Database:
     """SQLite file with one connection, shared by threads under a lock.
 
-    On first use, the file is opened, checked for damage and migrated. A missing file is created with its folder, and
-    both are accessible only to the owner. Several processes may use the file; writes wait for each other.
+    On first use, the file is opened, checked for damage and migrated. A missing file is created with its folder, and both
+    are accessible only to the owner. Several processes may use the file; concurrent writes are serialized.
 
     Args:
         path: the file.

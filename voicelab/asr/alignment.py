@@ -1,8 +1,8 @@
 """Word times of a text in its audio, from forced alignment by pocketsphinx (English) or from Whisper (other languages).
 
-With pocketsphinx each word gets the interval that fits it best and a log likelihood per 10 ms frame, relative to the best
-phone sequence: about -1 for words that are in the audio, and about -5 for words that are not. The accuracy in rejecting
-wrong transcripts is in docs/decisions/09-cloned-and-kept-voices.md.
+With pocketsphinx each word gets the most likely interval, and a log likelihood per 10 ms frame relative to the best phone
+sequence: about -1 for words that are in the audio, and about -5 for words that are not. The accuracy in rejecting wrong
+transcripts is in docs/decisions/09-cloned-and-kept-voices.md.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _LETTERS_PER_DIGIT = 4.0
 
 
 class _AlignedWord(NamedTuple):
-    """Aligned word with its inclusive range of 10 ms frames."""
+    """Aligned word, with the numbers of its first and last 10 ms frames."""
 
     word: str
     start: int

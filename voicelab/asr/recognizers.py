@@ -265,7 +265,7 @@ def transcribing_recognizer() -> Recognizer | None:
 
 
 def pocketsphinx_decoder(**options: Any) -> Any:
-    """Load a decoder after verifying its model's checksum. Raises ImportError, or WeightsError if it differs."""
+    """Load a decoder if its model has the right checksum. Raises WeightsError for another checksum, and ImportError."""
     from pocketsphinx import Decoder, get_model_path
 
     model = Path(get_model_path()) / "en-us"

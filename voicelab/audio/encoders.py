@@ -43,7 +43,7 @@ def header_bytes(format: AudioFormat) -> int:
 
 
 def wav_header(rate: int, size: int | None = None) -> bytes:
-    """Build the 44-byte header of a 16-bit mono WAV; ``size`` is that of the samples in bytes, None if unknown."""
+    """Build the 44-byte header of a 16-bit mono WAV; ``size`` is the size of the samples in bytes, None if unknown."""
     if size is not None and size > UNKNOWN_SIZE - 37:
         raise AudioError(f"a WAV file must be at most 4 GiB, got {size} bytes")
     riff, data = (UNKNOWN_SIZE, UNKNOWN_SIZE) if size is None else (36 + size, size)

@@ -173,7 +173,7 @@ class AsyncTransport:
         return self._client.is_closed
 
     def check(self) -> None:
-        """Do nothing: the stream itself wakes the task that reads it."""
+        """Do nothing, because closing a stream wakes the task that reads it."""
 
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
         """Send a request and wait for the response headers. Raises errors of httpx."""
@@ -290,7 +290,7 @@ _PROBE_TIMEOUTS = Timeouts(
 
 
 class Bearer(httpx.Auth):
-    """Bearer authentication that adds the key as late as possible and never shows it in a repr.
+    """Bearer authentication, which adds the key to a request when it is sent and never shows it in a repr.
 
     Raises RequestInvalid, without the key in its message, if the key is not valid in a header.
     """

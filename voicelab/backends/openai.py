@@ -205,7 +205,7 @@ class OpenAIBackend(ServiceBackend):
         return self._declared(tts_models, voices)
 
     def _items(self, path: str, key: str) -> list[dict[str, Any]]:
-        """Request a list of objects by ``id``, without duplicates; empty if the server lacks it. Raises ServiceError."""
+        """Request a list, and return its objects without duplicate ids; empty if the server has none. Raises ServiceError."""
         try:
             answer = run_blocking(self._caller.probe(_get(path), self._transport()))
             listed = json.loads(answer.body)[key]
@@ -263,7 +263,7 @@ class OpenAIBackend(ServiceBackend):
         return wire.audio_call("/v1/audio/speech", wire.with_extra(body, call), accept=accept)
 
     def _reference(self, references: tuple[ReferenceAudio, ...]) -> dict[str, str]:
-        """Return the request fields of the reference. Raises RequestInvalid if it is not supported, or not a single one."""
+        """Return the request fields of the reference. Raises RequestInvalid if there are several, or none is supported."""
         if not self._profile.references:
             message = "the server would ignore a recording; connect with profile='vllm-omni' if it takes ref_audio"
             raise RequestInvalid.of("references", message, type="unsupported")

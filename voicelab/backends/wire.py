@@ -93,7 +93,7 @@ CHECK = HttpCall("POST", "/v1/tts", {**_JSON_HEADERS, "content-type": "applicati
 
 
 def speech_call(call: Call) -> HttpCall:
-    """Build ``POST /v1/tts``: JSON, or MessagePack with reference audio.
+    """Build ``POST /v1/tts`` as JSON, or as MessagePack if there is reference audio.
 
     All fields are sent, including those with default values, because a service may have other defaults. The seed, if set,
     is sent in a header.
@@ -121,7 +121,7 @@ def audio_call(path: str, fields: Mapping[str, object], *, binary: bool = False,
 
 
 def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> HttpCall:
-    """Build ``POST /model``: MessagePack, which encodes lists unambiguously, or a form.
+    """Build ``POST /model`` as MessagePack, which encodes lists unambiguously, or as a form.
 
     A form has the recordings as ``voices[0]``, ``voices[1]`` …, and one field ``texts`` or ``tags`` for each of their
     values. The request is not retried if the service may have received it, to avoid duplicate voices.
@@ -150,7 +150,7 @@ def seed_of(answer: Answer) -> int | None:
 
 
 def notes_of(answer: Answer) -> tuple[str, ...]:
-    """Parse the notes of a voicelab service, a header with a JSON array in ASCII; empty if it is malformed."""
+    """Parse the notes of a voicelab service from their header, a JSON array in ASCII; () if it is malformed."""
     value = answer.headers.get(_NOTES_HEADER, "")
     listed = _strings(_parsed(value.encode())) if len(value) <= _MAX_NOTES_LENGTH else ()
     return tuple(filter(None, (plain(note, _MAX_NOTES_LENGTH) for note in listed[:_MAX_NOTES])))

@@ -70,8 +70,8 @@ def check(
     If the outputs are from a different kind of processor (recorded in the metadata), numbers, pictures and audio are not
     compared, and a note is added. The reason is that floating-point rounding differs there, which changes some takes.
 
-    A finding is a note if its cell has the tag ``accept-KIND``, such as ``accept-path``, or if a mask deletes its line. The
-    tag ``timing=COLUMN`` names a column of times in the cell's tables; its values must exist, but are not compared.
+    A finding becomes a note if its cell has the tag ``accept-KIND``, such as ``accept-path``, or if a mask deletes its line.
+    The tag ``timing=COLUMN`` names a column of times in the cell's tables; its values must exist, but are not compared.
 
     Args:
         path: executed notebook with outputs.
@@ -151,7 +151,7 @@ def update(
 def _differences(
     path: Path, notebook: Any, execution: Execution, comparison: OutputComparison, tolerant: bool
 ) -> Iterator[tuple[Finding, bool]]:
-    """Yield the differences of executed cells, each with whether it is accepted, then a note on each timing column."""
+    """Yield the differences of executed cells, and whether each is accepted; then a note on each timing column."""
     failed = {failure.cell for failure in execution.failures}
     timings: dict[str, list[int]] = {}
     for (number, cell), (_, executed) in zip(code_cells(notebook), code_cells(execution.notebook), strict=True):

@@ -270,7 +270,7 @@ class ListeningTest:
         return tuple(itertools.combinations(self.systems, 2))
 
     def trials(self, listener: int) -> tuple[Trial, ...]:
-        """Return the trials of a listener (index from 0) in order; within a design they depend on seed and index only.
+        """Return the trials of a listener (index from 0) in order; they depend only on design, seed and index.
 
         The order of trials is random for each listener. The order within pairs alternates over listeners, items and
         pairs: it is balanced over consecutive listeners of an item, and a listener who is assigned all items has each
@@ -318,7 +318,7 @@ class ListeningTest:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the trials and their order, which ties responses to this design.
+        """SHA-256 of the trials and their order, which identifies the design to which responses belong.
 
         It covers the names of the sounds, not the samples.
         """

@@ -159,7 +159,7 @@ def _listeners(people: pd.DataFrame) -> pd.DataFrame:
 
 
 def _answers(people: pd.DataFrame) -> Iterator[tuple[str, str, pd.Series[bool]]]:
-    """Yield each question and answer with a mask of the listeners who gave it."""
+    """Yield (question, answer, mask), in which the mask marks the listeners who gave this answer."""
     for column in map(str, people.filter(regex=r"^(questionnaire|break \d+)\.(?!since$)")):
         step, _, name = column.partition(".")
         answers, name = people[column].dropna(), name + f" ({step})" * (step != "questionnaire")

@@ -139,7 +139,7 @@ def _without(frame: pd.DataFrame, value: str, missing: Collection[object], notes
 
 
 def _checked(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], flags: Sequence[str]) -> pd.DataFrame:
-    """Convert all columns. Raises ArgumentError, which lists the values that are not allowed."""
+    """Convert all columns to their types. Raises ArgumentError, which lists the values that are not allowed."""
     systems = [*_systems(test), NOISE_MASKED]
     items = [*test.items, *(f"trap {rating}" for rating in test.traps)]
     listed = (
@@ -242,7 +242,7 @@ def _doubts(test: ListeningTest, frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _name(value: object) -> str:
-    """Return a name as text: trimmed, a whole number without its fraction, and "" for a missing value."""
+    """Convert a name to trimmed text; a whole number loses its fraction, and a missing value becomes ""."""
     if value is None or str(value) == "<NA>" or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()

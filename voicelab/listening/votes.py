@@ -249,7 +249,7 @@ class Ballot(Closeable):
         return next((trial for index, trial in enumerate(trials) if index not in answered), None)
 
     def vote(self, listener: int, trial: str, answers: object, *, seconds: float = 0.0, plays: int = 0) -> Vote:
-        """Store a response. It is on disk when this returns.
+        """Store a response; it is on disk when the method returns.
 
         Raises RequestInvalid for an answer that the trial does not allow or a second response to the trial, NotFound if
         the trial is not one of the listener's.
@@ -411,7 +411,7 @@ def _now() -> str:
 
 
 def _reversed(sound: Stimulus) -> Stimulus:
-    """Return a sound played backward, so that the volume setting does not reveal words to be transcribed."""
+    """Return a sound that is played backward, so that the volume setting does not reveal words of a transcription test."""
     clip = replace(sound.source, samples=sound.source.samples[::-1])
     return replace(sound, id=f"{sound.id}r", source=clip)
 

@@ -282,7 +282,7 @@ def _sessions(rows: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def _lines(value: Any, indent: str = "") -> Iterable[str]:
-    """Yield lines of YAML that yaml.js and YAML 1.2 read alike.
+    """Yield lines of YAML that yaml.js and YAML 1.2 parsers read equally.
 
     The dash of a list item is alone on its line, and text is written as in JSON.
     """

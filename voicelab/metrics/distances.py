@@ -73,7 +73,7 @@ def _warped(subject: Subject, ours: _Floats, theirs: _Floats) -> _Path:
 
 
 def warped_frames(subject: Subject) -> npt.NDArray[np.intp]:
-    """Return the warping path of ``mfcc_distance``: 10 ms frames of clip and reference, shape (steps, 2).
+    """Return the warping path of ``mfcc_distance``: indices of 10 ms frames in clip and reference, shape (steps, 2).
 
     Raises Undefined.
     """

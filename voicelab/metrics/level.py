@@ -47,7 +47,7 @@ _NOISE_ITERATIONS = 5
 
 @dataclass(frozen=True, eq=False)
 class Activity:
-    """Speech activity: ``active`` (frames,), one flag per 10 ms; ``pauses`` (count, 2), start and end of each in seconds.
+    """Speech activity: ``active`` (frames,) has a flag per 10 ms, ``pauses`` (count, 2) start and end in seconds.
 
     ``start`` and ``end`` are speech onset and offset in seconds.
     """
@@ -83,12 +83,12 @@ def smoothed(powers: _Floats) -> _Floats:
 def activity(subject: Subject) -> Activity:
     """Detect speech by level.
 
-    A frame (smoothed over 30 ms) is speech if its level is at most 25 dB below the 99th percentile of frames. This is
-    the threshold of N. H. de Jong & T. Wempe, "Praat script to detect syllable nuclei and measure speech rate
-    automatically", Behavior Research Methods 41 (2009). In noise, the threshold is raised to 6 dB above the 5th
-    percentile, but at most to 10 dB below the 99th. Onset and offset frames must also reach the threshold without
-    smoothing. Intervals below 50 ms are discarded as clicks, unless all are. A pause is a gap of at least 0.25 s between
-    intervals of speech, F. Goldman-Eisler's threshold ("Psycholinguistics", 1968), which excludes articulatory silences.
+    A frame (smoothed over 30 ms) is speech if its level is at most 25 dB below the 99th percentile of frames. This is the
+    threshold of N. H. de Jong & T. Wempe, "Praat script to detect syllable nuclei and measure speech rate automatically",
+    Behavior Research Methods 41 (2009). In noise, the threshold is raised to 6 dB above the 5th percentile, but at most to
+    10 dB below the 99th. Onset and offset frames must also reach the threshold without smoothing. Intervals below 50 ms are
+    discarded as clicks, unless there are no others. A pause is a gap of at least 0.25 s between intervals of speech, F.
+    Goldman-Eisler's threshold ("Psycholinguistics", 1968), which excludes articulatory silences.
 
     Raises Undefined for silence and for clips shorter than a frame.
     """

@@ -190,7 +190,7 @@ BASIC = (
 
 
 def available() -> dict[str, Metric]:
-    """Return all metrics by name, with those of entry points.
+    """Return all metrics by name, including those of entry points.
 
     Raises ArgumentError for an entry point that cannot be loaded, is not a Metric, or has the name of a built-in metric.
     """

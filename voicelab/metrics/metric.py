@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 
 
 class Undefined(VoicelabError):
-    """Raised where a metric is undefined for a clip, with the reason; ``measure`` records NaN and the reason."""
+    """A metric is undefined for a clip; ``measure`` records NaN and the reason, which is the message."""
 
 
 @runtime_checkable

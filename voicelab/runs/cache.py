@@ -137,7 +137,7 @@ class Cache:
         return self.keep(backend.synthesize(call).take(repeat), *notes, backend=backend.capabilities)
 
     def look(self, key: str) -> tuple[Take | None, tuple[str, ...]]:
-        """Look up a key: return its take, or None and notes for the take that will replace it. Counts a hit or a miss.
+        """Look up a key; return its take, or None with notes for the take that will replace it. Counts a hit or miss.
 
         Never raises StoreError.
         """
@@ -191,7 +191,7 @@ class Cache:
                     self._budget = min(free, self.max_bytes // _CHECKS_PER_LIMIT)
 
     def _evict(self, limit: int) -> int:
-        """If the size exceeds the limit, remove the least recently used files until 90 % are left; return the bytes left."""
+        """If the size exceeds the limit, remove the least recently used files down to 90 % of it; return the new size."""
         files = self.run.files()
         total = sum(file.st_size for file in files.values())
         if total <= limit:

@@ -65,7 +65,7 @@ _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Line(NamedTuple):
-    """Index entry of a line: kind, key of the call, key of the take, file of its audio, byte offset and size."""
+    """Index entry of a line: its kind, the keys of call and take, the audio file, the byte offset and the size."""
 
     kind: str
     call_key: str

@@ -89,7 +89,7 @@ def create_app(
 
 
 class _Service:
-    """Endpoints, named as in OPERATIONS."""
+    """Endpoints of the service; the methods are named as in OPERATIONS."""
 
     def __init__(self, backend: Backend, keys: KeyStore, limits: Limits) -> None:
         self._backend = backend
@@ -294,7 +294,7 @@ class _Service:
         return record
 
     def _file(self, key: ApiKey, id: str, number: int | None) -> bytes:
-        """Return the sample ``number`` of a voice model, or its cover image if None."""
+        """Return sample ``number`` of a voice model; for None, the cover image."""
         caller = caller_of(self._backend, key)
         if not isinstance(caller, VoiceHost):
             raise NotFound(f"this voice model has no {'cover image' if number is None else 'such sample'}", status=404)

@@ -34,7 +34,7 @@ async def run_in_executor(executor: Executor, function: Callable[_P, _T], *args:
 
 
 class QueueFull(Exception):
-    """The queue is full, or the wait timed out. Internal to the service."""
+    """The queue is full, or a request waited too long. Internal to the service."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

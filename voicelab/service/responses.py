@@ -70,7 +70,7 @@ def refusal(status: int, message: str, headers: Mapping[str, str] | None = None)
 
 
 def _unprocessable(error: RequestInvalid) -> Response:
-    """Build a 422 response with one item per error, and record the fields for the log."""
+    """Build the 422 response with an item for each invalid field, and record the fields for the log."""
     record, errors = RECORD.get(), error.errors
     record.refused = loggable("; ".join(f"{item.field}: {item.type}" for item in errors))
     if record.openai:

@@ -88,7 +88,7 @@ def interval(low: float, high: float, form: str = ".3g") -> str:
 
 
 def p_text(value: float) -> str:
-    """Format a p-value as "p 0.031", down to 0.0001, below which no test here is accurate."""
+    """Format a p-value: "p 0.031", or "p < 0.0001", because smaller values are not accurate here."""
     return f"p {value:.4g}" if not value < 0.0001 else "p < 0.0001"
 
 

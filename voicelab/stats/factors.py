@@ -400,8 +400,8 @@ def min_level_df(takes: _Floats) -> int:
     """Return the minimum residual degrees of freedom per level for Welch's test; ``takes`` (levels,).
 
     With fewer degrees of freedom, the type I error of Welch's test reaches 14 % at a level of 5 %, so a pooled variance is
-    used. The F test with a pooled variance tolerates an SD ratio of 1 : 3 if levels are balanced, but not if a level has 1.5
-    times as many takes as another. In the latter case the minimum is lower. See the simulations in bench/inference.py.
+    used. If levels are balanced, the F test with a pooled variance tolerates an SD ratio of 1 : 3. It does not if a level
+    has 1.5 times as many takes as another, so the minimum is then lower (simulations: bench/inference.py).
     """
     return takes.size + 2 if takes.max() < 1.5 * takes.min() else max(2, takes.size - 1)
 

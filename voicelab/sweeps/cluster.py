@@ -123,7 +123,7 @@ class _Task:
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """A worker. ``probe`` is Dask's future of its report, and ``reason`` states why it is excluded.
+    """A worker of the cluster. ``probe`` is Dask's future of the worker's report; ``reason`` is that of an exclusion.
 
     ``streak`` contains the latest consecutive failed takes; a value is True if another worker has completed the take.
     """

@@ -116,7 +116,7 @@ class Evaluation:
     notes: tuple[str, ...]
 
     def summary(self) -> pd.DataFrame:
-        """Return a table as in a paper, with a row per system, a column per metric, and 95 % intervals over items."""
+        """Return a table for a paper, with a row per system, a column per metric, and 95 % intervals over items."""
         rows: dict[str, dict[str, str]] = {name: {} for name in self.table.systems}
         for score in self.scores.to_dict("records"):
             name = f"{score['system']} - {score['against']}" if score["against"] else str(score["system"])
@@ -377,7 +377,7 @@ def _measured(
     path: Path,
     progress: Callable[..., Iterable[Any]] | None,
 ) -> pd.DataFrame:
-    """Measure the takes. Earlier measurements by the same models are read from ``path`` instead of repeated.
+    """Measure the takes. Earlier measurements by the same models are read from ``path`` and not repeated.
 
     Returns ``table.frame()`` with the metrics.
     """

@@ -56,7 +56,7 @@ class SweepEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hard limits; None is unlimited. A sweep whose estimate exceeds a limit does not start; a run stops at it."""
+    """Hard limits; None is unlimited. A sweep whose estimate exceeds a limit does not start; a run stops at a limit."""
 
     requests: int | None = None
     characters: int | None = None

@@ -1,4 +1,4 @@
-"""Replay, which synthesizes takes again and compares them with the originals, and verification of declared seeds."""
+"""Replay: synthesize takes again and compare them with the originals. Verification of declared seed support."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def replay(
 
 
 def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> TakeComparison:
-    """Compare a take with its replay. Missing or damaged audio is "different", with the reason."""
+    """Compare a take with its replay. If audio is missing or damaged, the verdict is "different", with the reason."""
     same = TakeComparison(before, after, "identical", 0.0, 0.0, 0.0, 0.0)
     if before.digest == after.digest:
         return same

@@ -51,7 +51,7 @@ class TakeTable(Shown, metaclass=Guided):
         matched: whether the clips of a pair, one of each ``system``, are loudness-matched for measurements and playback.
         notes: remarks on the takes, as sentences.
         excluded: a mapping for every excluded recording, which includes the ``reason``.
-        state: how the sweep ended: done, cancelled, over budget or failed; running or paused.
+        state: state of the sweep: running, paused, done, cancelled, over budget or failed.
         run: record of the folder that the table was loaded from, None for other tables.
         measuring: options of ``vl.measure``: ``jobs``, ``tools``, ``progress``.
     """
@@ -481,7 +481,7 @@ class TakeTable(Shown, metaclass=Guided):
 
     @cached_property
     def loudness_note(self) -> str:
-        """Phrase on loudness matching; it names the takes of undefined loudness, whose level is unchanged."""
+        """Phrase on loudness matching, which names the takes whose loudness is undefined and whose level is unchanged."""
         if not self.matched:
             return "at its original level"
         unmatched = []

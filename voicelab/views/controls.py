@@ -109,7 +109,7 @@ def voice_choices(capabilities: Capabilities, chosen: str | None = None) -> list
 
 
 class CallCode(PageWidget):
-    """The equivalent Python code of a panel, with a button to copy it."""
+    """The Python code for the call of a panel, with a button to copy it."""
 
     script = "code.js"
     styles = ("controls.css",)
@@ -302,9 +302,9 @@ def _off(about: dict[str, Any], reason: str) -> dict[str, Any]:
 
 
 def described_field(name: str, capabilities: Capabilities, *, front: bool = False) -> dict[str, Any]:
-    """Return the description of a field's control for the page, restricted to values that the backend supports.
+    """Describe the control of a field for the page; it offers only the values that the backend supports.
 
-    Fields that the backend ignores are disabled, with the reason as help.
+    The control of a field that the backend ignores is disabled, with the reason as help.
     """
     common = {"name": name, "front": front, **_description_fields(name)}
     if name == "seed":
@@ -330,7 +330,7 @@ def described_field(name: str, capabilities: Capabilities, *, front: bool = Fals
 
 
 def described_knob(knob: Knob) -> dict[str, Any]:
-    """Return the description of a knob's control for the page."""
+    """Describe the control of a knob for the page."""
     label = knob.name.replace("_", " ").capitalize()
     if knob.default is None:  # an empty control leaves the value to the lab and the backend
         words = ("true", "false") if knob.type == "bool" else knob.choices

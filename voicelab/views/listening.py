@@ -60,7 +60,7 @@ def listen(ballot: Ballot) -> ListeningWidget:
 def listening_page(
     ballot: Ballot, study: Study | None = None, *, host: str = "127.0.0.1", port: int = 0
 ) -> AbstractContextManager[str]:
-    """Serve the test, or a study based on it, as a web page during a ``with`` block; the context is its URL.
+    """Serve the test, or a study based on it, as a web page during a ``with`` block, which receives the URL.
 
     Listeners may take part in parallel. ``host`` "0.0.0.0" accepts connections from the network. Raises RequestInvalid if
     the address cannot be bound.

@@ -101,7 +101,7 @@ shared_looks: Final[WeakSet[w.Widget]] = WeakSet()
 
 
 def look(kind: Callable[..., Any], **traits: str) -> Any:
-    """Return a layout or style; the widgets that a panel's constructor creates share it if their traits are equal."""
+    """Return a layout or style; in a constructor of a panel, widgets with equal traits share it."""
     created = looks.get()
     if created is None:
         return kind(**traits)

@@ -217,7 +217,7 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
         self.show(problem, needs)
 
     def show(self, problem: Exception | None, needs: str = "") -> None:
-        """Show errors at their fields, others below the form."""
+        """Show errors at their fields; errors without a field are shown below the form."""
         unplaced = list(problem.errors) if isinstance(problem, RequestInvalid) else []
         for name, widget, message in self.places():
             errors = [item for item in unplaced if item.field == name]

@@ -86,7 +86,7 @@ def outline(clip: Clip) -> bytes:
 
 
 class _Drawn(NamedTuple):
-    """Waveform of a take, and the digest of its samples."""
+    """Waveform of a take for drawing, and the digest of its samples."""
 
     outline: bytes
     seconds: float
@@ -350,7 +350,7 @@ class TakeRows:
         return message, [np.stack((mean, sd, number, self._twins()), axis=1).astype("<f4").tobytes()]
 
     def _twins(self) -> list[int]:
-        """Return for each cell the first cell with equal samples; -1 if no earlier cell has them."""
+        """Return for each cell the index of the first cell with equal samples; -1 if no earlier cell has equal samples."""
         originals: dict[tuple[str, ...], int] = {}
         twins = []
         for cell in range(self._cells):

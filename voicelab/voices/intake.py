@@ -197,7 +197,7 @@ def check_cover(data: bytes) -> ImageKind:
 
 
 def image_problem(data: bytes, *, kind: ImageKind) -> bytes:
-    """Decode an image in the sandbox; return an error message, empty if it is valid. Raises AudioError if damaged."""
+    """Decode an image in the sandbox; return b"" if it is valid, else an error message. Raises AudioError for damage."""
     try:
         with _DECODERS[kind](io.BytesIO(data)) as image:
             # Check the size before decoding, since a few kilobytes may decompress to gigabytes.

@@ -76,7 +76,7 @@ class Runner(Protocol):
 
 
 class Worker:
-    """The thread that steps a runner for a batch; sequences join and leave between steps.
+    """The thread that steps a runner for a batch; sequences are added and removed between steps.
 
     The thread never waits for a reader: a sequence with a slow reader is paused, and a waiting sequence gets its row.
     """

@@ -1,4 +1,4 @@
-"""Configuration of open weights: both forms of ``config.json`` are parsed to one type, whose sizes are bounded."""
+"""Configuration of open weights: both formats of ``config.json`` are parsed to the same type, which limits the sizes."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def _normalize_sentences(span: str) -> str:
 
 
 def _unnormalized_sentences(span: str) -> Iterator[TextSegment]:
-    """Yield those sentences of a span of text, unless it is a tag, that contain numbers or symbols."""
+    """Yield the sentences of a span that contain numbers or symbols; none if the span is a tag."""
     if not _TAG.fullmatch(span) and _NEEDS_NORMALIZATION.search(span):
         yield from (
             sentence for sentence in segment(span, len(span) + 1, 0) if _NEEDS_NORMALIZATION.search(sentence.text)

@@ -173,8 +173,8 @@ class DualLM:
     """A checkpoint's language model on one device; immutable.
 
     Args:
-        config: its sizes.
-        read: returns its tensors.
+        config: sizes of the model.
+        read: function that returns a tensor by name.
         speech: ids of the first and the last speech token, and of the end of speech, from `prompt.speech_ids`.
         positions: maximum positions of a row.
     """
@@ -280,10 +280,7 @@ class DualLM:
     def first(
         self, state: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, recent: Tensor, redraw: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Draw the first entries (rows,) of a frame; the arguments are those of `frame`.
-
-        Returns the entries, their codes, the fast transformer's input, and whether the logits were finite (rows,).
-        """
+        """Draw the first entry of a frame for each row, a code or the end of speech; the arguments are those of `frame`."""
         logits, fast_input = self.first_logits(state)
         top, size = Likeliest.of(logits), logits.shape[-1]
         main = choose_main(top, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, redraw)

@@ -105,7 +105,7 @@ def bytes_of(config: TowerConfig, positions: int, width: int) -> int:
 
 @dataclass(frozen=True)
 class TowerLayer:
-    """Weights of one layer; each matrix (out, in)."""
+    """Weights of one layer; matrices have the shape (out, in)."""
 
     wqkv: Matrix
     """Queries, keys, values."""
@@ -128,9 +128,9 @@ class Tower:
     """A transformer with a KV cache, which appends positions to several rows at once.
 
     Args:
-        config: its sizes.
-        blocks: its layers.
-        norm: (width,) weights of its final norm.
+        config: sizes of the transformer.
+        blocks: layers.
+        norm: (width,) weights of the final norm.
         positions: maximum number of positions; by default the configuration's.
     """
 

@@ -209,7 +209,7 @@ def save(
 
 
 def save_small(path: Path, lm: torch_lm.LM, beside: Checkpoint, about: Mapping[str, Any]) -> None:
-    """Write a second language model for the codec of `beside` as `s1.safetensors`; `about` as in `save`."""
+    """Write a second language model for the codec of `beside` as `s1.safetensors`, with its provenance, `about`."""
     meta = {"lm": lm.config.to_dict(), "codec_digest": beside.codec_digest, "about": dict(about)}
     _write(path, _arrays(lm, "lm."), meta)
 

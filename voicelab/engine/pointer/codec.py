@@ -307,7 +307,7 @@ class Decoder(nn.Module):
         self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
 
     def filters(self, latents: Tensor, carry: Carry, gain: Tensor | None = None) -> Filters:
-        """Predict vocoder parameters from latents (batch, n, latent); `gain` is that of the speaker (see `Filters`)."""
+        """Predict vocoder parameters from latents (batch, n, latent); `gain` is the speaker's gain (see `Filters`)."""
         x = self.coarse(self.enter(latents.transpose(1, 2), carry), carry)
         x = self.up(self.norm(x.transpose(1, 2)))
         x = x.reshape(x.shape[0], -1, self.fine_width).transpose(1, 2)
@@ -319,7 +319,7 @@ class Decoder(nn.Module):
         return Filters(f0, envelope, voicing, gain)
 
     def forward(self, latents: Tensor, carry: Carry, gain: Tensor | None = None) -> Tensor:
-        """Decode latents (batch, n, latent) to samples (batch, n * hop), delayed by `LAG`; `gain` as in `filters`."""
+        """Decode latents (batch, n, latent) to samples (batch, n * hop), delayed by `LAG`; `gain` is the speaker's gain."""
         filters = self.filters(latents, carry, gain)
         return cast("Tensor", self.vocoder(filters.f0, filters.harmonic, filters.noise, carry))
 
@@ -348,7 +348,7 @@ class Codec(nn.Module):
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, gain: Tensor | None = None) -> Tensor:
-        """Decode codes (batch, n, codebooks) to audio (batch, n * hop) at once; `gain` as in `Filters`."""
+        """Decode codes (batch, n, codebooks) to audio (batch, n * hop) at once; `gain` is the speaker's gain."""
         return DecoderStream(self, gain).feed(codes, final=True)
 
 

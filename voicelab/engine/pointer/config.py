@@ -38,7 +38,7 @@ class _Config:
 
 @dataclass(frozen=True)
 class CodecConfig(_Config):
-    """The neural codec: a log-spectrum encoder, residual quantizers, a causal harmonic-plus-noise decoder."""
+    """Configuration of the codec: log-spectrum encoder, residual quantizers, causal harmonic-plus-noise decoder."""
 
     sample_rate: int = 44_100
     """Sample rate of input and output audio in Hz."""
@@ -68,7 +68,7 @@ class CodecConfig(_Config):
 
 @dataclass(frozen=True)
 class StackConfig(_Config):
-    """One transformer: pre-norm, rotary positions, gated MLP."""
+    """Configuration of a transformer: pre-norm, rotary positions, gated MLP."""
 
     width: int
     layers: int
@@ -82,7 +82,7 @@ class StackConfig(_Config):
 
 @dataclass(frozen=True)
 class LMConfig(_Config):
-    """The dual autoregressive language model over codec frames, with a monotonic text pointer."""
+    """Configuration of the dual autoregressive language model over codec frames, with a monotonic text pointer."""
 
     codebooks: tuple[int, ...] = (512, 256, 256, 256, 256, 256, 256)
     """Number of entries of each codebook, as in the codec."""

@@ -41,7 +41,7 @@ class Context:
 
     @property
     def before(self) -> str:
-        """The previous word."""
+        """Previous word."""
         return self.left[-1] if self.left else ""
 
     @property
@@ -51,7 +51,7 @@ class Context:
 
     @property
     def after(self) -> str:
-        """The next word."""
+        """Next word."""
         return self.right[0] if self.right else ""
 
     def has(self, cue: str) -> bool:

@@ -283,7 +283,7 @@ def level(samples: Samples, rate: int) -> Samples:
 
 
 def retained_share(latents: Floats, quantized: Floats) -> float:
-    """Compute the share of a recording's variance that the codebooks retain: 1 for all, 0 or less for unknown sounds.
+    """Compute the share of a recording's variance that the codebooks retain: 1 if all is retained, 0 or less if none is.
 
     The share is 1 minus the ratio of the energy of the quantization error to the energy of the latents around their mean. It
     is .91 to .97 for speakers similar to the training data, even over a telephone or in noise, because the encoder is robust
@@ -321,10 +321,10 @@ def reference_notes(seconds: float, retained: float, *, narrow: bool) -> tuple[s
 def similarity(speaker: Floats, target: Floats, voices: Floats) -> float:
     """Compute the similarity of two speakers: 1 for the same speaker, 0 at the mean distance between preset voices.
 
-    The similarity is 1 minus the distance between the two speaker embeddings of the language model, divided by the mean
-    distance between the checkpoint's voices. It is at most 1, and negative for greater distances. Recordings of one speaker
-    with different texts score below 1, and shorter ones lower: .67 to .84 for 3 s, .78 to .88 for 9 s. Different speakers
-    scored 0 on average and at most .75.
+    The similarity is 1 minus the ratio of two distances between speaker embeddings of the language model: that of the two
+    speakers, and the mean between the checkpoint's voices. It is at most 1, and negative for greater distances. Recordings
+    of one speaker with different texts score below 1, and shorter ones lower: .67 to .84 for 3 s, .78 to .88 for 9 s.
+    Different speakers scored 0 on average and at most .75.
 
     Args:
         speaker: (width,) speaker embedding from `LanguageModel.encode_speaker`.
