@@ -99,7 +99,10 @@ def test_a_sweep_runs_and_its_tabs_open(page: Page, marimo: tuple[str, Path]) ->
     sweep.get_by_text("must be between 0 and 1, got 7").wait_for(timeout=LONG)
     sweep.locator("button.voicelab-run:disabled").wait_for(timeout=LONG)
     sweep.locator("button.voicelab-remove-axis").nth(2).click()
+    # marimo sends each change as a request of its own, which may overtake another.
+    sweep.locator(".voicelab-axis-row").nth(2).wait_for(state="detached", timeout=LONG)
     values.nth(0).fill("")
+    sweep.get_by_text("the axis has no values").wait_for(timeout=LONG)
     for end, value in (("from", "0"), ("to", "1"), ("step", "0.5")):
         sweep.get_by_label(end, exact=True).first.fill(value)
         sweep.get_by_label(end, exact=True).first.press("Enter")

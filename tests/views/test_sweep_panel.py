@@ -150,6 +150,11 @@ def test_values_are_picked(panels: Callable[..., SweepPanel]) -> None:
     assert number.values.value == "0..1 step 0.25"
     number.values.value = "0.1, 0.2"
     assert [part.value for part in number._parts] == ["", "", ""]
+    number._parts[0].value = "0.3"
+    number.values.value = ""
+    assert [part.value for part in number._parts] == ["0.3", "", ""], "an incomplete range is kept"
+    number._parts[1].value, number._parts[2].value = "0.5", "0.1"
+    assert number.values.value == "0.3..0.5 step 0.1"
     assert [part.description for part in voice._parts] == ["Ada", "Ben"]
     voice.picker.children[-1].click()  # all
     assert (voice.values.value, [part.value for part in voice._parts]) == ("ada, ben", [True, True])

@@ -112,8 +112,10 @@ class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no
         """Set the controls of the picker from the text of the values."""
         if self._writing or not self._parts:
             return
-        self._writing = True
         matched = _RANGE.fullmatch(self.values.value)
+        if not (self._choices or matched or all(part.value for part in self._parts)):
+            return  # the user is entering a range
+        self._writing = True
         states: Iterable[Any] = matched.groups() if matched else [""] * len(self._parts)
         if self._choices:
             states = [value in self._listed() for value in self._choices]
