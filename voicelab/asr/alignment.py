@@ -79,9 +79,8 @@ class Aligner:
     def match(self, samples: Samples, rate: int, text: str) -> float | None:
         """Compute the match between a text and the speech in the audio, 0 to 1.
 
-        It is the smaller of two shares: the share of the text that is found in the audio, and the share of the loud
-        audio that the text explains. The result is None if most words of the text are missing from the English
-        dictionary.
+        The match is the smaller of two proportions: of the text that is found in the audio, and of the loud audio that is
+        aligned with words of the text. The result is None if most words of the text are missing from the English dictionary.
         """
         # Noise would lower the likelihoods of the words.
         audio = pocketsphinx_input(samples, rate, enhance)

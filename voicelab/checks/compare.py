@@ -1,9 +1,9 @@
 """Compare the outputs of an executed notebook with the saved ones.
 
-Text is compared exactly, clips by their printed digests (optionally within tolerances), pictures at low resolution, and audio
-by content. Timings are masked. If the saved outputs are from a different kind of processor, numbers are masked too, because
-it rounds floating-point sums differently. nbval compares everything for equality; ``pytest --nbval notebooks/`` uses the same
-masks (notebooks/conftest.py).
+Text is compared exactly, clips by their printed digests (optionally within tolerances), pictures at low resolution, and
+audio by content. Timings are masked. If the saved outputs are from a different kind of processor, which rounds
+floating-point sums differently, numbers are masked too. nbval compares everything for equality; ``pytest --nbval
+notebooks/`` uses the same masks (notebooks/conftest.py).
 """
 
 from __future__ import annotations

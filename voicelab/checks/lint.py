@@ -21,8 +21,9 @@ class Finding:
     """A problem in a notebook, or in one of its cells (counted from 1; None for the whole notebook).
 
     ``kind`` is one of not-a-notebook, size, secret, stale, times, timings, path, widget, empty, preview, kernel, error,
-    timeout, memory, processor, difference. ``detail`` holds further lines, such as the traceback of an error. ``line`` is the
-    line of the file that holds the first line of the cell's source or, after a failure, its line ``source_line`` (from 1).
+    timeout, memory, processor, difference. ``detail`` holds further lines, such as the traceback of an error. ``line`` is
+    the line of the file (from 1) with the first line of the cell's source or, after a failure, with line ``source_line`` of
+    the source.
     """
 
     notebook: Path

@@ -113,7 +113,7 @@ class Family(Protocol):
     def similarity(self, codes: Codes, voice: Any) -> float | None:
         """Compute the similarity of speech, given as codes (frames, codebooks), to a voice.
 
-        The similarity is 1 for the same speaker and about 0 for another one; None if the family has no such metric.
+        The similarity is 1 for the same speaker and about 0 for a different speaker; None if the family has no such metric.
         """
 
     def reference_notes(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:

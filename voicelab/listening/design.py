@@ -184,7 +184,7 @@ class ListeningTest:
             items.
         items: clips by item and system; lengths and sample rates may differ.
         references: reference clips by item, for SMOS, DMOS and MUSHRA.
-        seed: determines all orders.
+        seed: seed of all random orders.
         question: text of the question; "" for the default of the kind.
         lufs: target loudness from -70 to 0 LUFS, to which the clips of an item are matched; None leaves the levels
             unchanged.

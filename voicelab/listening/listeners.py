@@ -39,9 +39,9 @@ def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) 
     - Gold questions (noise-masked attention checks): at most 25 % may be failed. In MOS, SMOS and DMOS, a rating above
       2 fails, since a rating of 1, ± 1, is expected.
     - Trapping questions: none may be failed.
-    - MOS, SMOS, DMOS and CMOS with gold or trapping questions, following ITU-T P.808: the variance of a listener's
-      ratings, without those of these questions, must be at least 0.1. Where playbacks were counted, every response must
-      follow a playback. If ``complete`` (``frame`` has every stored response), all trials must be answered.
+    - MOS, SMOS, DMOS and CMOS with gold or trapping questions, following ITU-T P.808: the variance of a listener's ratings,
+      excluding answers to these questions, must be at least 0.1. Where playbacks were counted, every response must follow a
+      playback. If ``complete`` (``frame`` has every stored response), all trials must be answered.
     - MUSHRA: ``voicelab.stats.screen_mushra``.
 
     In other tests, a note names the listeners who answered less than half of the trials; they are not excluded.

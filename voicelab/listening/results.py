@@ -62,7 +62,7 @@ class ListeningResult:
             (in MUSHRA also of the hidden reference and the anchors); in CMOS, of each pair, for the second system
             relative to the first. In AB with three systems or more: the share of choices for each system.
         crossed: test of the first against the second system of each pair, with listeners and items as random effects.
-        sizes: effect sizes of each pair, with intervals that generalize as those of ``crossed`` do. For ratings: the
+        sizes: effect sizes of each pair, with listeners and items as random effects, as in ``crossed``. For ratings: the
             standardized difference (in SDs of single ratings), Cliff's delta of paired ratings and the probability of
             superiority; for AB: the odds ratio and the probability of superiority; for ABX: d' and the proportion of
             discriminators, which assumes that all other listeners guess.

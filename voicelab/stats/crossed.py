@@ -118,13 +118,13 @@ def crossed_mean(
 ) -> CrossedTest:
     """Test whether a mean differs from ``null``, with random effects of listeners and items.
 
-    ``values`` (n,) are ratings or rating differences with their ``listeners`` and ``items``. The mean is fitted by REML
-    with crossed random effects and Satterthwaite's degrees of freedom; for complete tables a closed form is used.
-    ``scale`` bounds the interval. ``step`` is the distance between neighboring values of the scale. The variance of a
-    value is assumed to be at least that of rounding to this step, step² / 12 (W. F. Sheppard, 1898), so that unanimous
-    values also have a p-value and an interval. The degrees of freedom are then at most those of listeners and items or,
-    with five or fewer of either, at most that number.
-    Raises ArgumentError for fewer than two listeners or items, and for equal values if ``step`` is 0.
+    ``values`` (n,) are ratings or rating differences with their ``listeners`` and ``items``. The mean is fitted by REML with
+    crossed random effects and Satterthwaite's degrees of freedom; for complete tables a closed form is used. ``scale``
+    bounds the interval. ``step`` is the distance between neighboring values of the scale. The variance of a value is assumed
+    to be at least that of rounding to this step, step² / 12 (W. F. Sheppard, 1898), so that unanimous values also have a
+    p-value and an interval. The degrees of freedom are then limited to those of listeners and items or, if there are five or
+    fewer of either, to the smaller number. Raises ArgumentError for fewer than two listeners or items, and for equal values
+    if ``step`` is 0.
     """
     array = numbers(values, "values", 2)
     codes = [codes_of(np.asarray(list(map(str, labels)), object)) for labels in (listeners, items)]
@@ -175,9 +175,10 @@ def crossed_share(
 
 
 def _at_least_rounding(variance: Any, df: Any, step: float, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Raise a variance to at least that of rounding, and limit the df to those of listeners and items.
+    """Limit a variance from below to that of rounding, and the df from above to those of listeners and items.
 
-    With five or fewer listeners or items, too many df would remain if their variance is estimated as 0.
+    With five or fewer listeners or items, the df are limited to the smaller number: they would be too many if the estimated
+    variance of listeners or items is 0.
     """
     fewest, rounding = min(shape), step**2 / 12.0
     bound = fewest if fewest <= _SMALL_SAMPLE else sum(shape) - 2.0

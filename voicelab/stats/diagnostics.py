@@ -40,8 +40,8 @@ def interactions_of(
 ) -> Iterator[dict[str, Any]]:
     """Test each interaction of two axes whose combinations all have takes; yield a row per metric and pair.
 
-    The largest difference of differences from the first levels is tested as in main effects. If texts are fixed, p is
-    the larger one of Welch's test and the pooled test: unequal variances may make either too small, but rarely both at once.
+    The largest difference of differences from the first levels is tested as in main effects. If texts are fixed, p is the
+    larger p-value of Welch's test and the pooled test: unequal variances may make either too small, but rarely both.
     """
     for first, second in itertools.combinations(range(len(axes)), 2):
         crossed = design.crossed(first, second)

@@ -90,8 +90,8 @@ def equivalence(
         margin: the largest negligible difference, chosen before data collection. Its unit is a point of the scale (MOS,
             CMOS, MUSHRA) or the metric's unit (sweeps; a mapping gives a margin per metric); for AB and ABX it is the
             distance of the share from 0.5 (0.1 means 40 to 60 %).
-        claim: "equivalent" (in ABX, the upper bound only), or "not worse", which tests the lower bound only, and is not
-            for ABX, whose correct responses have no direction.
+        claim: "equivalent" (in ABX, only the upper bound is tested), or "not worse", which tests only the lower bound and is
+            not available for ABX, because correct responses have no direction.
         of: the system compared with every other system; default: the first of each pair.
         lower_is_better: reverse the direction of "not worse", for metrics such as WER.
         alpha: type I error rate over all rows (Holm's correction).

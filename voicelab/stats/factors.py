@@ -330,7 +330,7 @@ class Contrasts:
     def simultaneous(
         cls, estimate: _Floats, errors: tuple[_Floats, _Floats], df: _Floats, test: str, null: _Floats
     ) -> Contrasts:
-        """Create contrasts with the p-value of the largest difference: it is at most 5 % if a 95 % interval excludes 0."""
+        """Create contrasts with a p-value that is at most 5 % if and only if at least one 95 % interval excludes 0."""
         contrasts = cls(estimate, errors[0], df, np.full(estimate.shape[1], np.nan), test, errors[1], null)
         tested = np.isfinite(contrasts.error).any(axis=1)
         return replace(contrasts, p=contrasts.p_each[tested].min(axis=0)) if tested.any() else contrasts

@@ -234,10 +234,9 @@ def screen_mushra(
 def intraclass_correlation(ratings: npt.ArrayLike, *, of_mean: bool = False) -> float:
     """Compute the intraclass correlation of ratings (targets, raters): absolute agreement of random raters.
 
-    This is ICC(2, 1) of P. E. Shrout & J. L. Fleiss, Psychological Bulletin 86 (1979); with ``of_mean`` it is ICC(2,
-    k), the correlation of the raters' mean. The result is NaN if all ratings are equal. Raises ArgumentError for fewer
-    than two targets or raters, and for missing ratings. pingouin is not used, because it requires seaborn and
-    scikit-learn.
+    This is ICC(2, 1) of P. E. Shrout & J. L. Fleiss, Psychological Bulletin 86 (1979); with ``of_mean`` it is ICC(2, k), the
+    reliability of the raters' mean. The result is NaN if all ratings are equal. Raises ArgumentError for fewer than two
+    targets or raters, and for missing ratings. pingouin is not used, because it requires seaborn and scikit-learn.
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or min(table.shape) < 2 or not np.isfinite(table).all():

@@ -277,7 +277,7 @@ class SweepRun:
 
     @property
     def state(self) -> State:
-        """State of the run, or how it ended."""
+        """State of the run: running, paused, or how it ended."""
         return "paused" if self._state == "running" and self._paused is not None else self._state
 
     @property

@@ -102,8 +102,9 @@ def collect(
         **options: ``jobs`` and ``tools`` of ``vl.measure``.
 
     Returns:
-        A table with the key columns ``item``, your own, ``system`` and ``repeat``. The clips of a pair are loudness-matched
-        (before: ``file_loudness``, LUFS). ``notes`` name unusual files, ``excluded`` lists those that are not collected.
+        A table with the key columns ``item``, your own, ``system`` and ``repeat``. The clips of a pair are loudness-matched;
+        ``file_loudness`` has their original loudness in LUFS. ``notes`` name unusual files, ``excluded`` lists those that
+        are not collected.
 
     Raises:
         StoreError, AudioError: files cannot be read or are damaged; an AudioError's ``files`` has all of them.
@@ -467,9 +468,9 @@ def load(path: str | Path) -> Any:
         path: a folder written by a sweep, a recording, a cache or ``TakeTable.save``, or its run.jsonl; or a sound file.
 
     Returns:
-        TakeTable: of a folder. Damaged lines are excluded, with a note; ``table.run`` has versions, hardware, backends and
+        TakeTable: for a folder. Damaged lines are excluded, with a note; ``table.run`` has versions, hardware, backends and
         problems.
-        Clip: of a sound file.
+        Clip: for a sound file.
 
     Raises:
         StoreError: the sound file cannot be read, the folder has no run, the run has a newer version, or reference audio of

@@ -126,12 +126,12 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     """Write takes as WAV files (librispeech: FLAC) with a data card, digests, and the tables of ``layout``.
 
     The layouts are audiofolder (metadata.csv), ljspeech (wavs/, metadata.csv separated by bars), kaldi (wav.scp, text,
-    utt2spk, spk2utt; paths are relative to the folder), librispeech (SPEAKERS.TXT with the number of each speaker; texts
-    in the .trans.txt of a chapter), libritts (speakers.tsv with the number of each speaker; texts in
-    NAME.normalized.txt, NAME.original.txt and the .trans.tsv of a chapter) and vctk (wav48/, txt/). Each speaker of a
-    system is written as a speaker, or the system itself if its takes name none. All layouts except audiofolder have
-    takes.csv, from which ``vl.collect`` restores the key columns. Returns the first table. Raises StoreError if writing
-    fails, or the folder has other takes or tables.
+    utt2spk, spk2utt; paths are relative to the folder), librispeech (SPEAKERS.TXT with the number of each speaker; texts in
+    the .trans.txt of a chapter), libritts (speakers.tsv with the number of each speaker; texts in NAME.normalized.txt,
+    NAME.original.txt and the .trans.tsv of a chapter) and vctk (wav48/, txt/). The speakers of a layout are the speakers of
+    each system; a system whose takes name no speaker is one speaker. All layouts except audiofolder have takes.csv, from
+    which ``vl.collect`` restores the key columns. Returns the first table. Raises StoreError if writing fails, or the folder
+    has other takes or tables.
     """
     import pandas as pd
 

@@ -151,7 +151,7 @@ class TakeTable(Shown, metaclass=Guided):
     def clip(self, **where: object) -> Clip:
         """Return the clip of the take with these values or labels, by default of the first repeat.
 
-        Raises NotFound if no take has them, ArgumentError if several takes have them, or for an unknown column.
+        Raises NotFound if no take matches, ArgumentError if several takes match, or for an unknown column.
         """
         chosen = self.select(**where)
         rows = [row for row in chosen.rows if row.take is not None]
@@ -165,7 +165,7 @@ class TakeTable(Shown, metaclass=Guided):
         return self.clip_of(rows[0])
 
     def clips(self, item: str | int | None = None, *, over: str | None = None, **where: object) -> Mapping[str, Clip]:
-        """Return the clips of a pair, keyed by the labels of the compared column; loudness-matched if the table is.
+        """Return the clips of a pair by label of the compared column, loudness-matched if the table is ``matched``.
 
         Args:
             item: label, value or index of the item or text; the first one by default.
@@ -449,7 +449,7 @@ class TakeTable(Shown, metaclass=Guided):
             **options: options of ``listening_test``, for ``webmushra``.
 
         An earlier export of the same takes is replaced. Raises StoreError if the folder cannot be written or has other
-        takes, ArgumentError for an unknown layout or option, or if a layout of another tool has no takes.
+        takes, ArgumentError for an unknown layout or option, or if there are no takes for a layout of another tool.
         """
         folder = Path(folder)
         check_folder(folder)

@@ -202,8 +202,8 @@ def embedded_audio(clip: Clip, budget: int) -> tuple[str, str]:
 def embedded_audios(clips: Sequence[Clip], budget: int) -> tuple[list[str | None], str]:
     """Encode clips as base64 MP3 of at most ``budget`` bytes in all; return them with a note on bitrate and size.
 
-    All have the same bitrate, the higher of 128 and 64 kbit/s at which all fit; if not all fit at 64 kbit/s, the
-    remaining clips are None.
+    All have the same bitrate: 128 kbit/s if all fit, otherwise 64 kbit/s. If not all fit at 64 kbit/s, the first clips are
+    encoded, and the others are None.
     """
     seconds = sum(clip.duration for clip in clips)
     # 4/3 for base64; 1500 bytes for the header and padding frames of each file.

@@ -184,7 +184,7 @@ class Controls(PageWidget):
 
     @property
     def text(self) -> str:
-        """The request text."""
+        """Request text."""
         return str(self.values["text"])
 
     def set(self, **values: Any) -> None:

@@ -63,8 +63,8 @@ def loaded_torch() -> Any:
 def set_thread_count(number: int) -> None:
     """Set the number of torch's CPU threads for operations of the calling thread only.
 
-    torch's count is per thread, but new threads inherit the value that was set last. So a helper thread sets the previous
-    value again.
+    torch has a count for each thread, but new threads inherit the value that was set last. Therefore a helper thread sets
+    the previous value again.
     """
     torch = loaded_torch()
     if torch is None:

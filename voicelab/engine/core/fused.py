@@ -47,7 +47,7 @@ class Regions:
 
     Args:
         required: whether a missing or failing compiler raises EngineUnavailable; otherwise functions run uncompiled.
-        options: options of Inductor besides `OPTIONS`.
+        options: options of Inductor in addition to `OPTIONS`.
     """
 
     def __init__(self, *, required: bool, **options: bool) -> None:
@@ -150,10 +150,7 @@ class Regions:
 
 
 def mark_dynamic(args: tuple[Any, ...], lengths: Mapping[int, int]) -> None:
-    """Mark the axes of variable size for the compiler: the rows if there are several, and the axes in `lengths`.
-
-    `lengths` is that of `Regions.compiled`.
-    """
+    """Mark the axes of variable size for the compiler: several rows, and the axes in `lengths` (see `Regions.compiled`)."""
     from torch import _dynamo as dynamo
 
     for index, tensor in enumerate(args):

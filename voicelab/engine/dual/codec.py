@@ -203,7 +203,7 @@ class CodecSizes:
 
     @classmethod
     def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]], extra: _ExtraSizes) -> CodecSizes:
-        """Derive the sizes from the shapes of a checkpoint's tensors, with weight norms folded.
+        """Derive the sizes from the shapes of a checkpoint's tensors, in which weight norms are merged into weights.
 
         Raises:
             WeightsError: a tensor is missing, or its size is invalid.

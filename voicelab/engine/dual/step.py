@@ -102,8 +102,8 @@ class _States:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Compute states (rows, width), random numbers, redraw flags, and the attention mask.
 
-        The mask is computed once for all layers, because a compiler would recompute it in each layer. Its length is that of
-        `along`, a tensor and not a number, so that the compiled code serves all lengths.
+        The mask is computed once for all layers, because a compiler would recompute it in each layer. Its length is given by
+        a tensor of this length, `along`, so that the compiled code works for all lengths.
         """
         state = torch.where(table[:, :1] > 0, table[:, 2:], before)
         _, position, frame, turn_frames, _ = state.split(self.widths, 1)

@@ -60,7 +60,7 @@ class Lexicon:
         """Convert a word to phones.
 
         Args:
-            word: a token of letters and apostrophes as written; capitals matter: ``US`` is spelled, ``us`` is not.
+            word: a token of letters and apostrophes as written; capitals matter: ``US`` is spelled out, ``us`` is not.
             after: the first phone of the next word, on which "the" and "a" depend.
         """
         word = word.strip("'")
@@ -275,7 +275,7 @@ class Guesser:
         return self._out(self._stack.both_ways(self._letter[letters])).reshape(-1, len(PHONES))
 
     def guess(self, word: str) -> tuple[str, ...]:
-        """Convert a lower-case word to phones; if the model outputs only blanks, the word is spelled."""
+        """Convert a lowercase word to phones; the word is spelled out if the model outputs only blanks."""
         letters = [LETTER_IDS[c] for c in word[:MAX_LETTERS] if c in LETTER_IDS]
         if not letters:
             return ()

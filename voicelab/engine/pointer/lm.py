@@ -1,11 +1,11 @@
-"""The dual autoregressive language model: phones and a speaker in, codec frames out, frame by frame.
-A causal transformer over time (the slow stack) predicts the first codebook of a frame; a small transformer over depth
-predicts its other codebooks, each from the preceding ones. The small members of the family have a monotonic text pointer:
-every step also receives the phone at the pointer, and the first symbol of a frame is (code, pointer advance). So the model
-cannot skip or repeat a word, speech ends when the pointer leaves the text, and word times are exact.
+"""The dual autoregressive language model, which generates codec frames one by one from phones and a speaker.
 
-All stacks are one transformer: pre-norm with RMS norm (Zhang and Sennrich, 2019), rotary positions (Su et al., RoFormer,
-2021), gated MLP (Shazeer, 2020), windowed attention.
+A causal transformer over time (the slow stack) predicts the first codebook of a frame; a small transformer over depth
+predicts the other codebooks, each from the preceding ones. Small models of the family have a monotonic text pointer: every
+step also receives the phone at the pointer, and the first symbol of a frame is (code, pointer advance). So the model cannot
+skip or repeat a word, speech ends when the pointer leaves the text, and word times are exact. All stacks have the same
+architecture: pre-norm with RMS norm (Zhang and Sennrich, 2019), rotary positions (Su et al., RoFormer, 2021), gated MLP
+(Shazeer, 2020), windowed attention.
 """
 
 from __future__ import annotations
