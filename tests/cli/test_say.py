@@ -261,6 +261,7 @@ def test_show_text_prints_the_readings_of_homographs(run: Any) -> None:
     assert "read → R IY1 D (homograph)" in printed
     assert "$5.50， → 五点五美元, (" in str(run("say", "他花了$5.50，見 [銀行](https://a.b)。", "--show-text").stdout)
     assert "resume → R EH1 Z AH0 M EY0 (homograph)" in printed
+    assert "重庆銀行 → chong2 qing4 yin2 hang2 (pinyin)" in str(run("say", "重庆銀行", "--show-text").stdout)
 
 
 def test_show_text_prints_words_and_changes(run: Any) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import SequenceMatcher
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -27,7 +28,7 @@ from voicelab.schema import DEFAULT_MODEL, AudioFormat, ReferenceAudio, TTSReque
 from voicelab.storage import check_folder, make_folder, on_disk, open_atomic
 from voicelab.tags import read_tags
 from voicelab.text import as_written, normalize
-from voicelab.text.clean import HAN, clean, recorded_changes
+from voicelab.text.clean import HAN, clean, is_han, recorded_changes
 from voicelab.text.markup import plain
 
 _SUFFIXES: dict[str, AudioFormat] = {
@@ -127,10 +128,11 @@ def say(
 
 
 def _show_text(call: Call) -> None:
-    """Print the spoken text, then changed passages (as written, as spoken, reason), homographs in Arpabet, and notes."""
+    """Print the spoken text, its changed passages with reasons, homographs in Arpabet, Chinese in pinyin, and notes."""
     from voicelab.engine.pointer.config import ALL_PHONES, Phonemes
     from voicelab.engine.pointer.family import PointerFamily
     from voicelab.engine.pointer.homographs import HOMOGRAPHS
+    from voicelab.engine.pointer.mandarin import pinyin
 
     text, normalized = call.request.text, call.request.normalize
     plan = PointerFamily(None).plan(call)
@@ -151,10 +153,15 @@ def _show_text(call: Call) -> None:
             why = ", ".join(dict.fromkeys(filter(None, (step, *rules)))) or "punctuation"
             print_line(f"  {passage or '-'} → {_joined(spoken_words[first:last]) or '-'} ({why})")
     for segment in (segment for segment in plan.segments if isinstance(segment, Phonemes)):
+        phones = [ALL_PHONES[phone] for phone in segment.phones]
         for word, begin, end in segment.words:
             if word.lower() in HOMOGRAPHS:
-                phones = " ".join(ALL_PHONES[phone] for phone in segment.phones[begin:end])
-                print_line(f"  {word} → {phones.upper().replace('AX', 'AH')} (homograph)")
+                print_line(f"  {word} → {' '.join(phones[begin:end]).upper().replace('AX', 'AH')} (homograph)")
+        for chinese, run in groupby(segment.words, lambda word: is_han(word[0][0])):
+            characters, begins, ends = zip(*run, strict=True)
+            if chinese:
+                syllables = (pinyin(phones[begin:end]) for begin, end in zip(begins, ends, strict=True))
+                print_line(f"  {''.join(characters)} → {' '.join(syllables)} (pinyin)")
     for note in dict.fromkeys(plan.notes):
         print_line(f"note: {note}")
 

@@ -162,7 +162,7 @@ _LEFT_OUT = re.compile(r"(?!μΩ)[\u0370-\u03ff\u1f00-\u1fff]{2,}|→(?=[^\w\n]{
 """Characters that are not spoken: those of a Greek word, and an arrow at the end of a line."""
 _NUMERAL = re.compile(r"(?<![\wⅠ-ⅿ])(?P<name>[A-Z][a-z]+ )?(?P<numeral>[Ⅰ-Ⅻⅰ-ⅻ])(?![\wⅠ-ⅿ])")
 _NUMERALS: Final = str.maketrans(
-    {"〇": "零", "→": "到", **{chr(base + i): f" {i + 1} " for base in (0x2160, 0x2170) for i in range(12)}}
+    {"〇": "零", "→": "到", "⌀": "直径"} | {chr(base + i): f" {i + 1} " for base in (0x2160, 0x2170) for i in range(12)}
 )
 _NAME_DOT = re.compile(f"(?<=[{HAN}])[·・‧•](?=[{HAN}])")
 _HAN = re.compile(f"[{HAN}]")

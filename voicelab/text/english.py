@@ -225,7 +225,8 @@ def _date_in_figures(m: Match) -> str:
     month, day = int(m["a"]), int(m["b"])
     if month > 12 or (m["sep"] == "." and day <= 12):
         month, day = day, month
-    if not (1 <= month <= 12 and 1 <= day <= 31) or (m["sep"] == "." and len(m["year"]) == 2):
+    is_version = m["sep"] == "." and len(m["year"]) == 2 and not re.fullmatch(r"\d\d\.0\d", f"{m['a']}.{m['b']}")
+    if not (1 <= month <= 12 and 1 <= day <= 31) or is_version:
         return m.group()
     number = int(m["year"])
     if len(m["year"]) == 2:
@@ -237,7 +238,8 @@ def _on_a_day(m: Match) -> str:
     month, day = int(m["a"]), int(m["b"])
     if not (1 <= month <= 12 and 1 <= day <= 31) or (month, day) == (9, 11):
         return m.group()
-    return f"{m['cue']} {_NAMES[month - 1]} {ordinal(day)}"
+    cue = m["cue"].replace(m["weekday"] or "", _full(m["weekday"] or ""))
+    return f"{cue}{_NAMES[month - 1]} {ordinal(day)}"
 
 
 def _from_day_to_day_in_figures(m: Match) -> str:
@@ -284,7 +286,11 @@ def _time(m: Match) -> str:
 
 def _half_day(m: Match, half: str | None) -> str:
     if not half:
-        return " U T C" if m["z"] else ""
+        offset = (m["z"] or "").replace(":", "")
+        if len(offset) < 2:
+            return " U T C" * len(offset)
+        minutes = f" {cardinal(int(offset[3:]))}" if int(offset[3:]) else ""
+        return f" U T C {'plus' if offset[0] == '+' else 'minus'} {cardinal(int(offset[1:3]))}{minutes}"
     return f" {'ay' if half[0] in 'aA' else 'P'} M{_stop(m)}"
 
 
@@ -306,14 +312,14 @@ def _decade(m: Match) -> str:
 
 def _from_year_to_year(m: Match) -> str:
     start, end = int(m["first"]), int(m["last"])
-    short = len(m["last"]) == 2
+    short, cue = len(m["last"]) == 2, re.sub(r"^c\.", "circa ", m["cue"] or "").strip()
     if m["sep"] == "/":  # a season: only two consecutive years
         if end % 100 != (start + 1) % 100 or (not short and end != start + 1):
             return m.group()
-        return f"{year(start)} to {year(start + 1) if not short or end < 10 else cardinal(end)}"
+        return f"{cue} {year(start)} to {year(start + 1) if not short or end < 10 else cardinal(end)}"
     if short and end <= start % 100:
         return m.group()
-    return f"{year(start)} to {cardinal(end) if short else year(end)}"
+    return f"{cue} {year(start)} to {cardinal(end) if short else year(end)}"
 
 
 def _models(m: Match) -> str:
@@ -403,7 +409,7 @@ def _measure(m: Match) -> str:
     word = RAISED[m["power"]] + (singular if is_singular else plural_form)
     per = _per(m["per"], RAISED[m["perpower"]]) + _per(m["next"])
     if m["of"]:
-        is_dose = m["unit"].endswith("g") and m["of"].lower().endswith("l")  # otherwise a conversion
+        is_dose = re.fullmatch(r"\w*g/\w?[lL]|[lL]/km", f"{m['unit']}/{m['of']}")  # otherwise a conversion
         per = f"{' per' if is_dose else ','} {decimal(m['amount'])} {UNITS[m['of']][0 if _is_one(m['amount']) else 1]}"
     return f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))}{m['scale'] or ''} {word}{per}"
 
@@ -525,6 +531,12 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
         f"{_full(m['day'] or m['month'])} to {_full(m['last_day'] or m['last_month'])}{_stop(m)}"
     ),
     "basis points": lambda m: f"{m['number']} basis point{'' if m['gap'] == '-' or _describes(m) else 's'}",
+    "hundreds": lambda m: "hundreds" if m["zeros"] == "00" else "thousands",
+    "roman item": lambda m: (
+        f"{cardinal(roman(m['number']) or 0)}, "
+        if re.search("[.,;:?!] II[.] ", m.string) and roman(m["number"])
+        else m.group()
+    ),
     "numbered": lambda m: (
         f"{m['what']} {paired(m['num'])}" if m["what"] else f"{spelled(m['letters'])} {paired(m['model'])}"
     ),
@@ -567,7 +579,7 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     "letters and digits": lambda m: " ay " if m["a"] else " ",
     "power": lambda m: f" {_exponent(m['sign'], m['power'])} ",
     "range": lambda m: f"{decimal(m['first'] or m['ratio'])} to ",
-    "sign": lambda m: " plus " if m["plus"] else " minus " if m["between"] or m["minus"] else " ",
+    "sign": lambda m: " plus " if m["plus"] else " minus " if m["between"] or m["minus"] or m["less"] else " ",
     "language": lambda m: f"{m['plus']} plus plus" if m["plus"] else f"{m['sharp']} sharp",
     "hash": lambda m: " number " if m["number"] is not None else " hashtag ",
     "operator": lambda m: f" {'times' if m['times'] else _COMPARISONS[m['sign'] or m['arrow'] or m['than']]} ",

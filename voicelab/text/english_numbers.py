@@ -155,7 +155,8 @@ def _verse(m: Match) -> str:
     between = " " if chapter < 100 and 9 < verse < 100 and not m["last"] else " verse "
     of_chapter = f"{cardinal(int(m['next']))} verse " if m["next"] else ""
     last = f" to {of_chapter}{cardinal(int(m['last']))}" if m["last"] else ""
-    return f"{number}{BOOKS.get(m['book'], m['book'])} {cardinal(chapter)}{between}{cardinal(verse)}{last}"
+    part = " and following" if (m["part"] or "").startswith("f") else f" {m['part']}" if m["part"] else ""
+    return f"{number}{BOOKS.get(m['book'], m['book'])} {cardinal(chapter)}{between}{cardinal(verse)}{last}{part}"
 
 
 def _fahrenheit(m: Match) -> str:
@@ -169,7 +170,7 @@ def _fahrenheit(m: Match) -> str:
 def _identifier(m: Match) -> str:
     if m["ip"]:
         return " ".join(" colon " if group == ":" else spelled(group) for group in re.findall(r"\w+|:", m["ip"]))
-    return ", ".join(spelled(group) for group in re.split(r"[-:. ]", m.group()) if group)
+    return ", ".join(spelled(group) for group in re.split(r"[-:./ ]", m.group()) if group)
 
 
 ELEMENTS: Final = pairs("english/elements")

@@ -82,7 +82,7 @@ def decimal(text: str, *, ordinal: bool = False) -> str:
 
 def _telephone(m: Match) -> str:
     if m["abroad"]:
-        return "加" + telephone(*re.findall(r"\d+", m["abroad"]))
+        return ("加" if m["prefix"] == "+" else "零零, ") + telephone(*re.findall(r"\d+", m["abroad"]))
     groups = telephone(*(m[i] for i in (2, 3, 4, 5, 6, 7, 8, 10, 11, 12)))
     extension = f"转{telephone(m['extension'])}" if m["extension"] else ""
     return (f"加{telephone(m['land'])}, " if m["land"] else "") + groups + extension
@@ -113,6 +113,18 @@ def _time(m: Match) -> str:
 
 _COMPARISONS: Final = {sign: words for sign, _, words in rows("comparisons") if words != "-"}
 _SCALES: Final = {"w": 10**4, "k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "bn": 10**9}
+
+
+def _angle(m: Match) -> str:
+    """Verbalize 39°54'26", a height (5'10"), a duration (1'30"), or inches (27") unless a quotation ends there."""
+    if m["inches"]:
+        before = re.findall(r'(?<!\d)"', m.string[max(0, m.start() - 200) : m.start()])
+        return m.group() if len(before) % 2 else f"{m['inches']}英寸"
+    if m["degrees"]:
+        return f"{m['degrees']}度{m['minutes']}分" + (f"{m['seconds']}秒" if m["seconds"] else "")
+    is_pace = re.search(r"[速时時绩]\W?\Z", m.string[max(0, m.start() - 2) : m.start()])
+    is_height = 4 <= int(m["a"]) <= 7 and float(m["b"]) < 12 and not is_pace
+    return f"{m['a']}英尺{m['b']}英寸" if is_height else f"{m['a']}分{m['b']}秒"
 
 
 def _trimmed(number: str) -> str:
@@ -206,8 +218,8 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     "money after": lambda m: _amount(m) + (_CODES.get(m["sign"]) or _MONEY[m["sign"]]),
     "scale": _amount,
     "cents": lambda m: m["whole"] + (f".{m['part']}" if m["part"] else ""),
-    "per": lambda m: "每秒" if m["second"] else "每",
-    "model": lambda m: f" {telephone(m['num'])}",
+    "per": lambda m: f"每{_RAISED[m['power']]}{_UNITS[m['unit']]}" if m["unit"] else "每秒" if m["second"] else "每",
+    "model": lambda m: f" {telephone(*re.findall('[0-9]+', m['groups'] or m['num']))}",
     "operator": lambda m: _OPERATORS[(m.lastindex or 1) - 1][1],
     "chain": lambda m: ", ".join(digits(group) for group in m.group().split("-")),
     "sign by name": lambda m: _SIGNS[m["sign"]],

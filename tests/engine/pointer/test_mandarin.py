@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicelab.engine.pointer.config import ALL_PHONES, MANDARIN_PHONES, PHONES
-from voicelab.engine.pointer.mandarin import Syllable, read
+from voicelab.engine.pointer.mandarin import Syllable, pinyin, read
 from voicelab.text import normalize
 from voicelab.text.clean import speakable
 
@@ -119,6 +119,13 @@ def test_phones_carry_the_tone() -> None:
     assert isinstance(syllable, Syllable)
     assert syllable == Syllable("花儿", "h", "ua", 1, erhua=True)
     assert syllable.phones == ("zh_h", "zh_ua1", "zh_rr")
+
+
+def test_phones_are_spelled_in_pinyin() -> None:
+    text = "思知日二雨绿略云圆，威文我爷优，鱼捐军兄，丢归准，一阳用英，五弯王翁，女花儿"
+    said = "si1 zhi1 ri4 er4 yu3 lv4 lve4 yun2 yuan2 wei1 wen2 wo3 ye2 you1 yu2 juan1 jun1 xiong1 diu1 gui1 zhun3"
+    said += " yi4 yang2 yong4 ying1 wu3 wan1 wang2 weng1 nv3 hua1r"
+    assert [pinyin(s.phones) for s in read(text) if isinstance(s, Syllable)] == said.split()
 
 
 def test_the_english_phones_keep_their_ids() -> None:

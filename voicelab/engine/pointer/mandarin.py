@@ -11,7 +11,7 @@ readings, so three third tones in a word with regular readings (展览馆) are p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -127,6 +127,27 @@ def characters_of_pinyin(pinyin: str) -> str:
         homophones = [chr(code) for code, entry in PINYIN_DICT.items() if entry == reading and _RUN.match(chr(code))]
         out.append(min(homophones, key=lambda character: not character.encode("gb2312", "ignore"), default=""))
     return "".join(out) if all(out) else ""
+
+
+_SPELLINGS: Final = (
+    (r"(?<=[hrzcs])i[rz]\b", "i"),
+    (r"\bi(?=[aeo])", "y"),
+    (r"\bi", "yi"),
+    (r"\bu(?=[aeo])", "w"),
+    (r"\bu", "wu"),
+    (r"\bv", "yu"),
+    (r"(?<=[jqx])v", "u"),
+    (r"(?<=\wi)o(?=u)|(?<=\wu)e(?=[in])", ""),
+)
+"""Steps from initial and final to the spelling in pinyin."""
+
+
+def pinyin(phones: Iterable[str]) -> str:
+    """Spell the phones of a syllable in pinyin with a tone digit: zh_h, zh_uei4 is hui4."""
+    first, tone, rest = re.split(r"(\d)", "".join(phones).replace("zh_", ""))
+    for pattern, spelling in _SPELLINGS:
+        first = re.sub(pattern, spelling, first)
+    return first + tone + rest[:1]
 
 
 def read(text: str) -> tuple[Syllable | str, ...]:
