@@ -331,6 +331,11 @@ def clip_take(clip: Clip, source: str) -> Take:
     return Take(call, clip.to_bytes("wav"), device="file", source=source, notes=tuple(_notes(clip)))
 
 
+def file_of(take: Take) -> Path | None:
+    """Return the file that a take is read from on access; None if its audio is in memory or in a run."""
+    return take.sound.args[0] if isinstance(take.sound, partial) and take.sound.func is _unchanged else None
+
+
 def _unchanged(path: Path, digest: str) -> bytes:
     data = bytes_of(path)
     if digest_of(data) != digest:

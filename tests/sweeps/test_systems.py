@@ -48,6 +48,21 @@ def test_one_table_has_means_and_differences_with_their_intervals(systems: vl.Ta
     assert repr(systems) in shown["text/plain"]
 
 
+def test_braces_in_texts_are_literal(tmp_path: Path) -> None:
+    texts = [r"You \emph{must} go.", "{{a}} {b} {1}"]
+    lab = vl.Lab(ToneBackend())
+    for given in (texts, dict(zip(texts, texts, strict=True))):
+        table = vl.compare_systems(
+            given, metrics=["duration"], cache=tmp_path, one=lab, two=lab.with_defaults(volume=-6)
+        )
+        assert [take.request.text for take in table.takes[::2]] == texts
+        assert list(table.frame()["text"][::2]) == texts == list(table.column("text").labels)
+    swept = lab.sweep(r"You \emph{{must}} go.", temperature=[0, 1])
+    assert {cell.call.request.text for cell in swept.grid.cells} == {texts[0]}
+    with pytest.raises(vl.RequestInvalid, match=r"has no axis: pass must=\[…\], or write {{must}} for literal braces"):
+        lab.sweep(texts[0], temperature=[0, 1])
+
+
 def test_one_text_said_once_has_means_alone(tmp_path: Path) -> None:
     lab = vl.Lab(ToneBackend())
     once = vl.compare_systems(

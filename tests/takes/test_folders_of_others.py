@@ -222,6 +222,28 @@ def test_an_export_leaves_tables_of_others_unchanged(layout: str, name: str, tmp
         failed.export(tmp_path / "failed", layout)
 
 
+@pytest.mark.parametrize("layout", ["files", "audiofolder", "vctk"])
+def test_an_export_never_replaces_recordings_and_files_of_others(layout: str, tmp_path: Path) -> None:
+    folder, names = (
+        tmp_path / "set",
+        {"files": "audio/0.wav", "audiofolder": "audio/0.wav", "vctk": "wav48/b/b_001.wav"},
+    )
+    for name in ("a/1.wav", "a/2.wav", names[layout]):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        CLIP.save(folder / name)
+    rows = [{"path": folder / f"a/{item}.wav", "system": "b", "item": item} for item in "12"]
+    contents = {path: path.read_bytes() for path in folder.rglob("*.wav")}
+    with pytest.raises(StoreError, match=r"got the files .*a/1\.wav, a/2\.wav; export to a new folder$"):
+        vl.collect(rows, metrics=["duration"]).export(folder, layout)
+    other = vl.collect([{"path": CLIP.save(tmp_path / "c.wav"), "system": "b"}], metrics=["duration"])
+    with pytest.raises(StoreError, match=f"got the files {names[layout]}; export to a new folder$"):
+        other.export(folder, layout)
+    assert {path: path.read_bytes() for path in contents} == contents
+    # An export may be collected and exported again, in the same order.
+    first = other.export(tmp_path / "new", layout).parent
+    vl.collect(first, metrics=["duration"]).export(first, layout)
+
+
 def test_missing_files_of_a_table_are_named_together_and_load_names_one(tmp_path: Path) -> None:
     with pytest.raises(
         StoreError, match=r"2 of 2 files cannot be read(.|\n)*1\.wav: cannot be read: No such file(.|\n)*2\.wav"

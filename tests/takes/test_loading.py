@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -19,6 +20,7 @@ from tests.tones import DECLARED, ToneBackend, there
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
+from voicelab.lab import Lab
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
 from voicelab.schema import ProsodyControl, ReferenceAudio
@@ -52,6 +54,38 @@ def test_a_cache_is_a_table_of_the_fields_that_differ(tones: ToneBackend, tmp_pa
     assert repr(table) == "TakeTable(text: 2, temperature: 2; 4 takes)"
     assert len(table.select(text="One.", temperature=0.9)) == 1
     assert there(table.run).backends == (tones.capabilities,)
+
+
+def test_takes_of_several_sweeps_have_a_note_and_the_columns_that_differ(tones: ToneBackend, tmp_path: Path) -> None:
+    lab = Lab(tones)
+
+    def run(name: str, axes: Any, text: str = "One.") -> tuple[list[str], tuple[str, ...], int]:
+        lab.sweep(text, **axes).run(tmp_path / name)
+        table = load(tmp_path / name)
+        assert not there(table.run).problems
+        return [column.name for column in table.columns][:-1], table.notes, len(table)
+
+    few, more = {"temperature": [0, 1]}, {"temperature": [0, 1, 0.5]}
+    assert run("t", {"x": ["a", "b"]}, "{x} {{y}}") == (["x"], (), 2)  # the text is not an axis
+    assert run("a", {**few, "format": ["wav", "opus"]}) == (["temperature", "format"], (), 4)
+    assert run("a", {**more, "format": ["wav", "opus"]}) == (["temperature", "format"], (), 6)  # a larger sweep
+    note = "The folder has takes of several sweeps"
+    assert run("b", few) == (["temperature"], (), 2)
+    # The takes of both sweeps with the default top_p are equal.
+    assert run("b", {**few, "top_p": [0.7, 0.9]}) == (["temperature", "top_p"], (f"{note}.",), 4)
+    assert run("c", {"temperature": [0]}) == (["temperature"], (), 1)
+    mixed = (f"{note}, which also differ in text.",)
+    assert run("c", {"temperature": [1]}, "Two.") == (["temperature", "text"], mixed, 2)
+    assert run("c", {"temperature": [0]}, "Two.") == (["temperature", "text"], mixed, 3)
+
+
+def test_named_voices_keep_their_names(tmp_path: Path) -> None:
+    made = sweep(ToneBackend(), {"voice": {"Anna": "ada", "Ben": "ben"}}).run(tmp_path / "run")
+    assert list(made.frame()["reference_id"]) == ["Anna", "Ben"]
+    loaded = load(tmp_path / "run")
+    assert list(loaded.frame()["reference_id"]) == ["Anna", "Ben"]
+    assert not there(loaded.run).problems
+    assert [take.request.reference_id for take in loaded.takes] == ["ada", "ben"]
 
 
 def test_failures_are_rows_with_their_values_and_errors(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.tones import ToneBackend, until
 from voicelab.errors import ArgumentError
 from voicelab.views.systems_panel import SystemsPanel
 
-TEXTS = ["One two three.", "Four\nfive."]
+TEXTS = ["One two three.", "Four\n{five}."]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def run(panel: SystemsPanel) -> None:
 
 
 def test_it_runs_what_was_chosen_and_compares_at_one_loudness(panel: SystemsPanel) -> None:
-    assert panel.form.texts.value == "One two three.\nFour\\nfive."
+    assert panel.form.texts.value == "One two three.\nFour\\n{five}."
     assert "2 systems, 4 takes" in panel.form.estimate.value
     run(panel)
     assert panel.result.systems == ("plain", "quiet")

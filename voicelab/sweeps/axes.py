@@ -217,6 +217,11 @@ def template_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(match[2] for match in _TEMPLATE.finditer(text) if match[2]))
 
 
+def literal(text: Any) -> Any:
+    """Return a text in which all braces are literal; other values are unchanged."""
+    return _TEMPLATE.sub(r"{\g<0>}", text) if isinstance(text, str) else text
+
+
 def _filled(text: str, values: Mapping[str, Any]) -> str:
     """Replace the placeholders of a text by values. Raises RequestInvalid for a placeholder that has no value."""
     for name in template_names(text):
@@ -439,11 +444,16 @@ class Cell:
 
     @property
     def plain(self) -> dict[str, str | int | float]:
-        """Values as tables and manifests show them: numbers and texts unchanged, all other values as labels."""
-        return {
-            name: value if isinstance(value, str | int | float) and value != "" else self.labels[name]
+        """Values as tables and manifests show them: numbers and texts unchanged, voices and all other values as labels."""
+        shown = {
+            name: value
+            if isinstance(value, str | int | float) and value != "" and name != "reference_id"
+            else self.labels[name]
             for name, value in self.values.items()
         }
+        if "text" in shown and not self.template:
+            shown["text"] = self.call.request.text  # with single braces
+        return shown
 
 
 @dataclass(frozen=True, slots=True)

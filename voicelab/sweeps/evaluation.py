@@ -25,7 +25,7 @@ from voicelab.recordings import REPEAT, damage_of
 from voicelab.session import Session
 from voicelab.stats.estimate import interval
 from voicelab.storage import check_folder, digest_of, write_atomic
-from voicelab.sweeps.axes import template_names
+from voicelab.sweeps.axes import literal
 from voicelab.sweeps.sweep import sweep_of
 from voicelab.sweeps.systems import check_labs, system_scores
 from voicelab.tables import read_table, read_text
@@ -280,9 +280,7 @@ def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str], list[str]]:
             continue
         if isinstance(row["references"], str | Path):
             row["references"] = folder / row["references"]
-        # Braces in the texts of a list are literal.
-        for name in template_names(str(row["text"])):
-            row["text"] = str(row["text"]).replace(f"{{{name}}}", f"{{{{{name}}}}}")
+        row["text"] = literal(row["text"])
         rows.append({name: value for name, value in row.items() if value is not None})
     if textless:
         if not {*_COLUMNS["text"]} & cells.keys():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,8 @@ from voicelab.runs.cache import Cache
 from voicelab.session import Session
 from voicelab.stats import crossed_mean
 from voicelab.stats.estimate import Estimate, holm, varies
-from voicelab.sweeps.sweep import sweep_of
+from voicelab.sweeps.axes import literal
+from voicelab.sweeps.sweep import Sweep, sweep_of
 from voicelab.takes.rows import SYSTEM
 from voicelab.takes.table import TakeTable
 
@@ -39,7 +40,7 @@ def compare_systems(
     """Synthesize the same texts with several labs: ``vl.compare_systems(texts, ours=lab, theirs=other)``.
 
     Args:
-        texts: the texts, or a mapping from labels to texts.
+        texts: the texts, or a mapping from labels to texts; braces in them are literal.
         metrics: metrics of ``frame()``, as for ``vl.measure``.
         repeats: takes per text and system.
         seed: seed from which the seeds of the repeats are drawn, for systems that support seeds.
@@ -58,14 +59,23 @@ def compare_systems(
     check_systems(labs)
     metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     check_measuring(metrics)
-    listed = [texts] if isinstance(texts, str) else texts
-    lab = next(iter(labs.values()))
-    sweep = sweep_of(lab, listed, repeats=repeats, seed=seed, labs=labs, cache=cache, fields={})
-    table = systems_table(sweep.run(), metrics)
+    table = systems_table(systems_sweep(texts, labs, repeats=repeats, seed=seed, cache=cache).run(), metrics)
     for row in table.failures:
         if row.error is not None:
             raise row.error
     return table
+
+
+def systems_sweep(texts: str | Sequence[str] | Mapping[str, str], labs: Mapping[str, Session], **options: Any) -> Sweep:
+    """Create the sweep of a comparison, with ``options`` of ``sweep_of``; braces in the texts are literal."""
+    items: Any = [texts] if isinstance(texts, str) else texts
+    if isinstance(items, Mapping):
+        items = {label: literal(text) for label, text in items.items()}
+    elif isinstance(items, Iterable):
+        listed = [*items]
+        escaped = [*map(literal, listed)]
+        items = listed if escaped == listed else dict(zip(listed, escaped, strict=True))
+    return sweep_of(next(iter(labs.values())), items, labs=labs, fields={}, **options)
 
 
 def systems_table(table: TakeTable, metrics: Sequence[str | Metric]) -> TakeTable:

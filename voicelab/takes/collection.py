@@ -468,7 +468,8 @@ def load(path: str | Path) -> Any:
         path: a folder written by a sweep, a recording, a cache or ``TakeTable.save``, or its run.jsonl; or a sound file.
 
     Returns:
-        TakeTable: for a folder. Damaged lines are excluded, with a note; ``table.run`` has versions, hardware, backends and
+        TakeTable: for a folder. Damaged lines are excluded, with a note; takes of several sweeps in one folder have a note,
+        and the fields that differ between the sweeps as key columns; ``table.run`` has versions, hardware, backends and
         problems.
         Clip: for a sound file.
 
@@ -490,8 +491,19 @@ def run_table(run: Run) -> TakeTable:
     fields = [take_row(take) for take in run.takes]
     saved = _saved_table(run.about)
     names = list(saved.pop("columns", dict.fromkeys(chain.from_iterable(run.labels))))
-    names = [name for name in names if name not in {"cell", REPEAT}] or _differing(fields)
-    pairs = zip(run.takes, run.labels, fields, strict=True)
+    names = [name for name in names if name not in {"cell", REPEAT}] or list(
+        dict.fromkeys(["text", *_differing(fields)])
+    )
+    pairs = list(zip(run.takes, run.labels, fields, strict=True))
+    mixed: tuple[str, ...] = ()
+    if "sweep" in run.about:
+        # A take that is in two sweeps has a line of each.
+        pairs = list({(pair[0].key, *_values_of(pair, names)): pair for pair in pairs}.values())
+        confounded = _confounded(pairs, names)
+        if confounded or len({frozenset(labels.keys() - {"cell"}) for _, labels, _ in pairs}) > 1:
+            more = f", which also differ in {', '.join(confounded)}" if confounded else ""
+            mixed = (f"The folder has takes of several sweeps{more}.",)
+        names += confounded
     rows = [
         _row(TakeRow({}, {}, take.call, take, cached=take.cached), {**record, **labels}, names)
         for take, labels, record in pairs
@@ -500,7 +512,7 @@ def run_table(run: Run) -> TakeTable:
         values = take_row(failed.take) | {name: take_value(failed.take, name) for name in names}
         rows.append(_row(TakeRow({}, {}, failed.call, error=failed.failure.error()), values, names))
     columns = tuple(Column.of_rows(name, rows) for name in (*names, REPEAT))
-    notes = (*saved.pop("notes", ()), *run.notes, *device_notes(rows))
+    notes = (*saved.pop("notes", ()), *run.notes, *mixed, *device_notes(rows))
     return TakeTable(columns, tuple(rows), **saved, notes=notes, run=run)
 
 
@@ -517,7 +529,33 @@ def _plain(value: Any) -> Any:
 
 def _differing(fields: Sequence[Mapping[str, Any]]) -> list[str]:
     names = dict.fromkeys(name for name in chain.from_iterable(fields) if name not in _RESULTS)
-    return [name for name in names if name == "text" or len({repr(record.get(name)) for record in fields}) > 1]
+    return [name for name in names if len({repr(record.get(name)) for record in fields}) > 1]
+
+
+_Line = tuple[Take, Mapping[str, Any], Mapping[str, Any]]
+"""A take of a run, its labels, and its record."""
+
+
+def _values_of(line: _Line, names: Iterable[str]) -> tuple[str, ...]:
+    _, labels, record = line
+    return tuple(repr(labels.get(name, record.get(name))) for name in (*names, REPEAT))
+
+
+def _confounded(lines: Sequence[_Line], names: Sequence[str]) -> list[str]:
+    """List the fields in which the sweeps of a folder differ although they are not axes."""
+    cells: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    backends: dict[Any, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        cells.setdefault(_values_of(line, names), []).append(line[2])
+        backends.setdefault(line[1].get("backend"), []).append(line[2])
+    fields = [name for records in cells.values() if len(records) > 1 for name in _differing(records)]
+    # Fields that an axis sets: a placeholder the text, a format the sample rate, a recording the voice.
+    placeholders = set(names) - {name for _, _, record in lines for name in record}
+    sets = {"format": "sample_rate", "references": "reference_id", "reference_id": "references"}
+    explained = {"seed", *names, *(sets[name] for name in names if name in sets), *(["text"] if placeholders else ())}
+    differing = [name for records in backends.values() for name in _differing(records)]
+    fields += [name for name in differing if not {name, name.partition(".")[0]} & explained]
+    return list(dict.fromkeys(name for name in fields if name not in names))
 
 
 def _saved_table(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from voicelab.capabilities import Capabilities
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, StoreError, shortened, some
-from voicelab.recordings import REPEAT
+from voicelab.recordings import REPEAT, file_of
 from voicelab.runs.folder import RUN_FILE
 from voicelab.runs.run import Journal, read_run, take_row
 from voicelab.storage import digest_of, write_atomic
@@ -48,8 +48,27 @@ def _check_others(table: Path, others: Sequence[str]) -> None:
         raise StoreError(f"{table.parent} {message} {table.name}: {listed}; export to a new folder")
 
 
-def _check_earlier(folder: Path, files: Collection[str], records: Sequence[Mapping[str, Any]]) -> None:
-    """Raise StoreError if a folder has another program's files, or an earlier export with rows not in ``records``."""
+def _check_files(folder: Path, takes: Mapping[str, Take], earlier: Collection[str]) -> None:
+    """Raise StoreError if a folder has files that are not of an ``earlier`` export, or the takes' own recordings.
+
+    ``takes`` maps the files to write to their takes.
+    """
+    existing = [name for name in takes if name not in earlier and (folder / name).exists()]
+    written, home = {(folder / name).resolve(): take for name, take in takes.items()}, folder.resolve()
+    for take in takes.values():
+        source = file_of(take)
+        if source is not None and (path := source.resolve()).is_relative_to(home) and written.get(path) is not take:
+            existing.append(path.relative_to(home).as_posix())
+    if existing:
+        message = f"got the files {some(existing, _MAX_LISTED)}; export to a new folder"
+        raise StoreError(f"{folder} must be new or contain an earlier export of the same takes, {message}")
+
+
+def _check_earlier(folder: Path, files: Collection[str], records: Sequence[Mapping[str, Any]]) -> Collection[str]:
+    """Raise StoreError if a folder has another program's files, or an earlier export with rows not in ``records``.
+
+    Returns the audio files of the earlier export.
+    """
     import pandas as pd
 
     table = folder / ("takes.csv" if "takes.csv" in files else "metadata.csv")
@@ -57,13 +76,14 @@ def _check_earlier(folder: Path, files: Collection[str], records: Sequence[Mappi
         if existing := [file for file in files if (folder / file).exists()]:
             message = f"got {some(existing, _MAX_LISTED)} without {table.name}; export to a new folder"
             raise StoreError(f"{folder} must be new or contain an earlier export of the same takes, {message}")
-        return
+        return ()
     earlier = read_table(table) if table.name == "metadata.csv" else restore_texts(read_table(table))
     latest = _as_read(pd.DataFrame(records).drop(columns="file_name").to_csv(index=False).encode())
     names = [name for name in latest if name in earlier]
     latest_keys = {tuple(key) for key in latest[names].to_numpy().tolist() if names}
     rows = zip(earlier.to_numpy().tolist(), earlier[names].to_numpy().tolist(), strict=True)
     _check_others(table, [", ".join(filter(None, row)) for row, key in rows if tuple(key) not in latest_keys])
+    return [file for name in ("file", "file_name") if name in earlier for file in earlier[name]]
 
 
 def _as_read(csv: bytes) -> pd.DataFrame:
@@ -91,11 +111,14 @@ def write_files(folder: Path, frame: pd.DataFrame, rows: Sequence[TakeRow], *, r
         if record.get("file") != "" and identities.isdisjoint((record.get("key"), tuple(map(record.get, names))))
     ]
     _check_others(table, [] if replace else others)
-    files: list[str] = []
-    for index, row in enumerate(rows):
-        files.append("" if row.take is None else f"audio/{_number(index, len(rows))}.{row.take.suffix}")
-        if row.take is not None:
-            write_atomic(folder / files[-1], row.take.audio, sync=False)
+    files = [
+        "" if row.take is None else f"audio/{_number(index, len(rows))}.{row.take.suffix}"
+        for index, row in enumerate(rows)
+    ]
+    takes = {file: row.take for file, row in zip(files, rows, strict=True) if row.take is not None}
+    _check_files(folder, takes, [record.get("file", "") for record in records])
+    for file, take in takes.items():
+        write_atomic(folder / file, take.audio, sync=False)
     write_atomic(table, csv_bytes(frame.assign(file=files)), sync=False)
     for name in {record.get("file", "") for record in records} - {*files}:
         if re.fullmatch(r"audio/\d+\.\w+", name):
@@ -162,7 +185,8 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     if layout != "audiofolder":  # the other layouts cannot store items, systems and further columns
         frame = pd.DataFrame(records).rename(columns={"file_name": "file"})
         tables = {"takes.csv": csv_bytes(frame).decode(), **tables}
-    _check_earlier(folder, (*tables, _CARD, _SUMS), records)
+    earlier = _check_earlier(folder, (*tables, _CARD, _SUMS), records)
+    _check_files(folder, {record["file_name"]: take for take, record in zip(takes, records, strict=True)}, earlier)
     sums, seconds, rates = "", 0.0, set[int]()
     for take, record in zip(takes, records, strict=True):
         clip = take.clip()

@@ -448,8 +448,9 @@ class TakeTable(Shown, metaclass=Guided):
                 ``listening_test(**options)``, MOS by default).
             **options: options of ``listening_test``, for ``webmushra``.
 
-        An earlier export of the same takes is replaced. Raises StoreError if the folder cannot be written or has other
-        takes, ArgumentError for an unknown layout or option, or if there are no takes for a layout of another tool.
+        An earlier export of the same takes is replaced. Raises StoreError if the folder cannot be written, has other takes
+        or files, or has the recordings themselves, ArgumentError for an unknown layout or option, or if there are no
+        takes for a layout of another tool.
         """
         folder = Path(folder)
         check_folder(folder)

@@ -15,8 +15,8 @@ from voicelab.runs.cache import Cache
 from voicelab.session import Session
 from voicelab.sweeps.run import Budget, Outcome, SweepRun
 from voicelab.sweeps.spec import lines_of, texts_in
-from voicelab.sweeps.sweep import Sweep, sweep_of
-from voicelab.sweeps.systems import systems_table
+from voicelab.sweeps.sweep import Sweep
+from voicelab.sweeps.systems import systems_sweep, systems_table
 from voicelab.takes.rows import SYSTEM, TakeRow
 from voicelab.takes.table import TakeTable
 from voicelab.views.background import Task
@@ -103,8 +103,7 @@ class _SystemsForm(TextsForm):
             "seed": parse_value("seed", self.seed.value),
             "cache": self._cache,
         }
-        sweep = sweep_of(next(iter(labs.values())), texts_in(self.texts.value), labs=labs, fields={}, **options)
-        return sweep, Budget(), f"{len(labs)} systems"
+        return systems_sweep(texts_in(self.texts.value), labs, **options), Budget(), f"{len(labs)} systems"
 
 
 class SystemsPanel(SweepPanel):
@@ -129,12 +128,11 @@ class SystemsPanel(SweepPanel):
         self._labs, self._measured = labs, tuple(metrics)
         check_measuring(self._measured)
         tab = ("Matching the loudness of all takes and measuring them…", table_bundle)
-        sweep = sweep_of(next(iter(labs.values())), texts, labs=labs, fields={}, **self._options)
-        super().__init__(sweep, tabs={"Systems": tab})
+        super().__init__(systems_sweep(texts, labs, **self._options), tabs={"Systems": tab})
 
     def new_form(self, sweep: Sweep) -> TextsForm:
         """Return the form to choose systems and texts, filled in with the texts of a sweep."""
-        texts = next(axis.values for axis in sweep.axes if axis.name == "text")
+        texts = [text for axis in sweep.axes if axis.name == "text" for text in axis.labels]
         return _SystemsForm(self._labs, texts, self._form_changed, **self._options)
 
     def table_of(self, sweep: Sweep, run: SweepRun | None = None) -> TakeTable:
