@@ -265,7 +265,7 @@ class Call:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All parameters except text and references, by flat names: ``reference_id``, ``prosody.speed``, ``seed``."""
+        """All parameters except text and references, by dotted names: ``reference_id``, ``prosody.speed``, ``seed``."""
         request, prosody = self.request, self.request.prosody or ProsodyControl()
         fields = {name: getattr(request, name) for name in TTSRequest.model_fields if name not in _NOT_FLAT}
         prosody_fields = {f"prosody.{name}": getattr(prosody, name) for name in _PROSODY}
@@ -485,7 +485,7 @@ def voice_id(voice: object) -> str:
 
 
 def _full_names(fields: Mapping[str, object], prosody: object) -> dict[str, object]:
-    """Convert short names to field names; ``prosody`` supplies the speed if only volume is set, and vice versa."""
+    """Convert short names to field names; ``prosody`` supplies the volume if only the speed is set, and vice versa."""
     full: dict[str, object] = {}
     changes: dict[str, object] = {}
     for name, value in fields.items():

@@ -286,7 +286,7 @@ def decode(decoder: Any, audio: npt.NDArray[np.int16]) -> None:
 def pocketsphinx_input(
     samples: Samples, rate: int, preprocess: Callable[[Samples, int], Samples] | None = None
 ) -> npt.NDArray[np.int16]:
-    """Convert to 16-bit samples at 16 kHz with a fixed peak and ``PADDING_S`` of dithered silence at both ends."""
+    """Convert samples to 16 bits at 16 kHz, with a fixed peak and ``PADDING_S`` seconds of dithered silence at both ends."""
     audio = resample(samples, rate, _RATE)
     if preprocess is not None:
         audio = preprocess(audio, _RATE)

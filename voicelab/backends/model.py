@@ -78,7 +78,7 @@ def presets(voices: Iterable[str | VoicePreset]) -> tuple[VoicePreset, ...]:
 
 
 def _names(argument: str, values: Any) -> tuple[Any, ...]:
-    """Return a name, or each name of an iterable. Raises ArgumentError."""
+    """Convert a single name, or an iterable of names, to a tuple of names. Raises ArgumentError."""
     listed = (values,) if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
     if wrong := [value for value in listed if not value or not isinstance(value, str | VoicePreset)]:
         raise ArgumentError.of(argument, f"must be a list of names, got {wrong[0]!r}")

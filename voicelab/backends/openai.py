@@ -263,7 +263,7 @@ class OpenAIBackend(ServiceBackend):
         return wire.audio_call("/v1/audio/speech", wire.with_extra(body, call), accept=accept)
 
     def _reference(self, references: tuple[ReferenceAudio, ...]) -> dict[str, str]:
-        """Return the request fields of the reference. Raises RequestInvalid if there are several, or none is supported."""
+        """Return the request fields of the reference. Raises RequestInvalid for several or unsupported references."""
         if not self._profile.references:
             message = "the server would ignore a recording; connect with profile='vllm-omni' if it takes ref_audio"
             raise RequestInvalid.of("references", message, type="unsupported")

@@ -76,7 +76,7 @@ def _marked(letters: str, arpabet: str, ending: str) -> str:
 
 
 def _ending(phone: str) -> tuple[str, ...]:
-    """Return the phones of the ending -s after a word with this last phone."""
+    """Return the phones of the ending -s of a word that ends with this phone."""
     return ("ihx", "z") if phone in ("s", "z", "sh", "zh", "ch", "jh") else ("s" if phone in "ptkfth" else "z",)
 
 

@@ -166,7 +166,7 @@ class RecordingBackend(BackendWrapper):
         return self._voice("get_voice", {"id": id}, lambda: self.backend.get_voice(id))
 
     def _next_number(self, call_key: str) -> int:
-        """Return the index of the next response to a call; before the first, remove an earlier recording of the call."""
+        """Return the index of the next response to a call; if it is the first, remove an earlier recording of the call."""
         with self._lock:
             number = self._answers[call_key]
             self._answers[call_key] += 1

@@ -108,7 +108,7 @@ class TimingMask:
         return _TR.sub(replace_row, table) if columns or mixed else table
 
     def _columns(self, cells: list[re.Match[str]]) -> Iterator[int]:
-        """Yield the indices of timing columns of a header row, counted from the right (0)."""
+        """Yield the indices of the timing columns of a header row, counted from 0 at the right."""
         index = 0
         for cell in reversed(cells):
             span = _SPAN.search(cell[3])
@@ -134,8 +134,7 @@ def _mask_columns(line: str, ends: list[int]) -> str:
 def _trim_zeros(text: str) -> str:
     """Remove trailing zeros.
 
-    pandas formats all numbers of a column with the same number of digits, so that the digits of other numbers depend on
-    the times in the column.
+    pandas formats all numbers of a column with the same number of digits, which therefore depends on the times in it.
     """
     return _VALUE.sub(lambda figure: re.sub(r"(\.\d*?)0+$", r"\1", figure.group()).rstrip("."), text)
 

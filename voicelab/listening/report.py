@@ -383,7 +383,7 @@ def _analysis_rows(result: ListeningResult) -> Iterator[_Row]:
 
 
 def _entries(values: Mapping[str, float | _Ends], first: str = "", second: str = "") -> Iterator[_Row]:
-    """Yield a row for each value (a system's, a pair's, or of all systems); an estimate has three: value, low and high."""
+    """Yield a row for each value; an estimate has three rows: value, lower limit and upper limit of the interval."""
     for name, value in values.items():
         if isinstance(value, tuple):
             for suffix, end in zip(("", ", low", ", high"), value, strict=True):

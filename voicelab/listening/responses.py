@@ -197,7 +197,7 @@ def _systems(test: ListeningTest) -> list[str]:
 
 
 def _scored(test: ListeningTest, frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Derive the column passed from the answers to attention checks, on the first scale if there are several."""
+    """Derive the column ``passed`` from the answers to attention checks; of several scales, the first is used."""
     first = next(iter(test.scales), None)
     wanted = {f"trap {rating}": rating for rating in test.traps}
 

@@ -213,7 +213,7 @@ class RunFolder:
             return tuple(map(Capabilities.of_record, latest_backends(self.sessions).values()))
 
     def drop(self, predicate: Callable[[Line], bool]) -> int:
-        """Remove lines, and audio that no other line references; return the number of lines."""
+        """Remove lines, and the audio that no other line references; return the number of removed lines."""
         with self._writing() as file:
             dropped = {line for line in self._lines if predicate(line)}
             if dropped:

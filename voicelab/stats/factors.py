@@ -238,7 +238,7 @@ def permutation_p(design: Design, values: _Floats, axis: int, *, ranks: bool = F
 def least_p(design: Design, axis: int) -> float:
     """Return the smallest possible p-value of ``permutation_p``.
 
-    Permutations that only exchange levels, with equal numbers of takes in all strata, have equal statistics.
+    Permutations that exchange levels with equal numbers of takes in all strata have the observed statistic, too.
     """
     from scipy.special import gammaln
 

@@ -268,7 +268,7 @@ def mixed_model(frame: pd.DataFrame, *, confidence: float = 0.95) -> MixedModel:
 
 
 class _RatingModel:
-    """Fit of a table with the columns rating, system, listener and item."""
+    """Mixed model fitted to a table with the columns rating, system, listener and item."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         systems = codes_of(table["system"])

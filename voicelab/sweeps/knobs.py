@@ -387,7 +387,7 @@ def _synthesize(
 
 
 def _counted(calls: Sequence[Call]) -> list[_Job]:
-    """Number the repeats among identical calls; calls without seeds may be identical."""
+    """Return each call with its index among identical calls; without seeds, identical calls are repeats."""
     return [(call, calls[:index].count(call)) for index, call in enumerate(calls)]
 
 

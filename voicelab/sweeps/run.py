@@ -408,7 +408,7 @@ class SweepRun:
         return False
 
     def _wait_for_slot(self) -> bool:
-        """Wait for a free worker, and while paused; return False if cancelled."""
+        """Wait until a worker is free and the run is not paused; return False if the run is cancelled."""
         while not self._stop.is_set():
             if len(self._running) < self._context.workers.concurrency and self._paused is None:
                 return True

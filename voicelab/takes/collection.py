@@ -447,7 +447,7 @@ def _note_oddities(groups: _Groups) -> list[str]:
 
 
 def _systems_by(value: Callable[[Recording], str], recordings: Iterable[Recording]) -> list[list[str]]:
-    """List the groups of systems that share a value other than ""."""
+    """Group systems by a value of their recordings other than ""; return the groups of several systems."""
     systems: dict[str, dict[str, None]] = {}
     for recording in recordings:
         systems.setdefault(value(recording), {})[recording.system] = None

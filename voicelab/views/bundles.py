@@ -252,7 +252,7 @@ def _clip_html(clip: Clip, picture: str) -> str:
 
 
 def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
-    """Return the outputs of the capabilities of a backend, with its voices."""
+    """Return the static output of the capabilities of a backend, with its voices."""
     prices, max_text = capabilities.prices, capabilities.max_text
     html = _fields(
         ("backend", f"{capabilities.name} on {capabilities.device}"),
@@ -283,7 +283,7 @@ def _knob_row(knob: Knob) -> tuple[object, ...]:
 
 
 def presets_bundle(voices: Voices) -> dict[str, str]:
-    """Return the outputs of preset voices: a table, with a sample of each voice if synthesis is free."""
+    """Return the static output of preset voices: a table, with a sample of each voice if synthesis is free."""
     return {"text/html": small_print(_presets_table(voices)), "text/plain": repr(tuple(voices))}
 
 
@@ -304,7 +304,7 @@ def _presets_table(voices: Voices) -> str:
 
 
 def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
-    """Return the outputs of a knob check: a table of measured and declared effects."""
+    """Return the static output of a knob check: a table of measured and declared effects."""
     rows = [
         (
             item.name,
@@ -322,7 +322,7 @@ def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
 
 
 def voice_bundle(voice: VoiceModel) -> dict[str, str]:
-    """Return the outputs of the record of a stored voice, with its samples and their transcripts."""
+    """Return the static output of a stored voice: its record, samples and transcripts."""
     html = _fields(
         ("id", voice.id),
         ("title", voice.title),
@@ -349,7 +349,7 @@ def voices_table(voices: Sequence[VoiceModel]) -> str:
 
 
 def take_bundle(take: Take) -> dict[str, str]:
-    """Return the outputs of the provenance of a take: request, backend, timing and digest."""
+    """Return the static output of a take: its request, backend, timing and digest."""
     settings = {short_name(name): value for name, value in take.call.settings.items() if value is not None}
     created = f"{take.created:%Y-%m-%d %H:%M:%S} UTC" + (", from the cache" if take.cached else "")
     html = _fields(
@@ -371,7 +371,7 @@ def take_bundle(take: Take) -> dict[str, str]:
 
 
 def words_bundle(words: Words) -> dict[str, str]:
-    """Return the outputs of words: a table with their times."""
+    """Return the static output of words: a table with their times."""
     rows = [
         (word.text, f"{word.start:.3f}", f"{word.end:.3f}", f"{1000 * (word.end - word.start):.0f}") for word in words
     ]
@@ -384,7 +384,7 @@ def words_bundle(words: Words) -> dict[str, str]:
 
 
 def error_bundle(error: VoicelabError) -> dict[str, str]:
-    """Return the outputs of an error: a table of fields for RequestInvalid, otherwise the message."""
+    """Return the static output of an error: a table of fields for RequestInvalid, otherwise the message."""
     name = f'<b style="{_ERROR}">{escape(type(error).__name__)}</b>'
     if isinstance(error, RequestInvalid):
         rows = [(item.field, item.in_, item.msg, item.type) for item in error.errors]
@@ -399,7 +399,7 @@ def error_bundle(error: VoicelabError) -> dict[str, str]:
 
 
 def effects_bundle(effects: Effects) -> dict[str, str]:
-    """Return the outputs of effects: a table with significant effects first, a forest plot and notes."""
+    """Return the static output of effects: a table with significant effects first, a forest plot and notes."""
     from matplotlib.figure import Figure
 
     selection = effects.sorted[effects.sorted["verdict"] != NO_DIFFERENCE]

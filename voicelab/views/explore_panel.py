@@ -75,7 +75,7 @@ class ExplorePanel(SavedOutput, Panel):
 
     @property
     def code(self) -> str:
-        """The Python call of the current values. Raises RequestInvalid if a value is invalid."""
+        """Python call of the current values. Raises RequestInvalid if a value is invalid."""
         return self.controls.code(self.controls.call())
 
     @property

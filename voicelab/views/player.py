@@ -229,7 +229,7 @@ class Player(SavedOutput, PageWidget):
         self.update_saved_output()
 
     def play(self, start_s: float | None = None) -> None:
-        """Play on the page, from ``start_s`` or from the current position. Browsers require an earlier click or key press."""
+        """Play on the page, from ``start_s`` or the current position. Browsers require an earlier click or key press."""
         self._control("play", start_s)
 
     def pause(self) -> None:

@@ -263,12 +263,12 @@ class ResultPanel(SavedOutput, TakesView):
         self.layout_note.value = f"<p>{escape(described)}</p>"
 
     def export(self) -> Task:
-        """Write the selected takes to the folder, from a thread."""
+        """Write the selected takes to the folder, in a thread."""
         folder = Path(self.folder.value)
         return self._export(f"to {folder}", lambda write: self._written(write(folder), folder))
 
     def download(self) -> Task:
-        """Send the selected takes to the browser as a zip file, from a thread."""
+        """Send the selected takes to the browser as a zip file, in a thread."""
 
         def send(write: Callable[[Path], int]) -> None:
             name = Path(self.folder.value).name or "takes"
@@ -345,7 +345,7 @@ class ResultPanel(SavedOutput, TakesView):
         self.fill("Table", DataTable(shown, heads, note))
 
     def show_effects(self) -> None:
-        """Test the effect of each axis on each measurement, from a thread: see ``vl.effects``."""
+        """Test the effect of each axis on each measurement, in a thread: see ``vl.effects``."""
         names, blocks = (list(map(short_name, columns)) for columns in self.result.factors())
         measured = self._measured_frame().rename(columns=short_name)
         metrics = [metric.name for metric in self.grid.work.metrics]

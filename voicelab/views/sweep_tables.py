@@ -52,7 +52,7 @@ _PAGE: Final = Path(__file__).parent / "static" / "page"
 
 
 def sweep_bundle(sweep: Sweep) -> dict[str, str]:
-    """Return the outputs of a sweep that has not run: its axes, the number of takes, and the estimate."""
+    """Return the static output of a sweep that has not run: its axes, the number of takes, and the estimate."""
     jobs = sweep.jobs()
     needed = estimate(jobs, {name: backend.capabilities for name, backend in sweep.backends.items()})
     rows = [(short_name(axis.name), len(axis), _some(axis.labels)) for axis in sweep.axes]
@@ -65,7 +65,7 @@ def sweep_bundle(sweep: Sweep) -> dict[str, str]:
 
 
 def table_bundle(takes: TakeTable) -> dict[str, str]:
-    """Return the outputs of a table: the summary of a comparison of systems, or a player and measurements per take.
+    """Return the static output of a table: the summary of a comparison of systems, or players and measurements.
 
     The audio of all players together stays within ``BUDGET``; a note states the number of takes without audio. If many
     recordings are not measured yet, only the first rows are shown.

@@ -60,7 +60,7 @@ class _SystemsForm(TextsForm):
 
     @property
     def labs(self) -> dict[str, Session]:
-        """The chosen systems by name."""
+        """Chosen systems by name."""
         return {
             name: self._labs[name] for name, box in zip(self._labs, self.systems.children, strict=True) if box.value
         }

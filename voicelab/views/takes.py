@@ -290,7 +290,7 @@ class TakeRows:
             self._pending = True
 
     def _arranged(self) -> list[TakeCard]:
-        """Filter and sort the cards; the caller holds the lock."""
+        """Return the filtered and sorted cards; the caller holds the lock."""
         where, by, descending = self._look
         try:
             rows = filter_cards(self._rows.values(), where)
@@ -324,7 +324,7 @@ class TakeRows:
         return [(message, buffers), *sums]
 
     def _sums(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Compute mean, SD and number of takes of each cell, and the first cell with equal samples. Requires the lock."""
+        """Compute mean, SD and number of takes of each cell, and the first cell with equal samples; requires the lock."""
         rows = [self._rows[key] for key in self._order if key in self._rows]
         metric = next((metric for metric in self.metrics if metric.name == self._color_metric), self.metrics[0])
         values = np.array([row.figures.get(metric.name, np.nan) for row in rows], np.float64)
@@ -516,7 +516,7 @@ class TakesView(Panel):
 
     @property
     def selected(self) -> tuple[TakeCard, ...]:
-        """The selected cards, in the order of selection."""
+        """Selected cards, in the order of selection."""
         return tuple(row for key in self.grid.selected if (row := self.grid.work.row(key)) is not None)
 
     def add_tab(
@@ -632,7 +632,7 @@ class TakesView(Panel):
         self.grid.show("tab")
 
     def fill_later(self, tab: str, make: Callable[[], w.Widget], words: str) -> Task:
-        """Fill a tab from a thread; until then it shows ``words``, and if ``make`` fails, the error."""
+        """Fill a tab with the result of ``make``, called in a thread; until then it shows ``words``, or finally the error."""
 
         def failed(error: Exception) -> None:
             self.fill(tab, html(problem_html(error)))

@@ -121,7 +121,7 @@ class Regions:
         return lambda *args: code.fn(*owner, *args) if code.guard_check(*owner, *args) else traced(*args)
 
     def _first(self, fused: Callable[..., _Output], function: Callable[..., _Output], args: tuple[Any, ...]) -> _Output:
-        """Call a compiled function for the first time."""
+        """Call a compiled function for the first time; if it cannot be compiled, call the original function."""
         from torch import _dynamo as dynamo
 
         try:

@@ -102,8 +102,8 @@ class _States:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Compute states (rows, width), random numbers, redraw flags, and the attention mask.
 
-        The mask is computed once for all layers, because a compiler would recompute it in each layer. Its length is given by
-        a tensor of this length, `along`, so that the compiled code works for all lengths.
+        The mask is computed once for all layers, because a compiler would recompute it in each layer. The tensor `along`
+        determines its length, so that the compiled code works for all lengths.
         """
         state = torch.where(table[:, :1] > 0, table[:, 2:], before)
         _, position, frame, turn_frames, _ = state.split(self.widths, 1)
@@ -259,7 +259,7 @@ class DualStep:
         flight.table[:rows], flight.settings[:rows] = torch.tensor(table), torch.tensor(settings)
 
     def _frame(self, rows: int, length: int) -> None:
-        """Compute the states `_after` the frame from the states `_before` it and the tables; idempotent."""
+        """Compute the states `_after` from the states `_before` and the input tables; idempotent."""
         table, settings = (tensor[:rows] for tensor in self._on_device)
         along = self.model.slow.rotary[:length]
         state, u, redrawn, mask = self._begin(table, settings, self._before[:rows], along)

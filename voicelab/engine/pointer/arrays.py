@@ -227,7 +227,7 @@ class Layer:
         self._down = multiply(weights.take("down.weight", width, hidden))
 
     def project(self, x: Floats, turn: NDArray[np.complex64]) -> tuple[Floats, Floats, Floats]:
-        """Project x (n, width) to queries, keys and values, each (n, heads, head), rotated by `turn` of `rotation`."""
+        """Project x (n, width) to queries, keys and values, each (n, heads, head), rotated by `turn` (see `rotation`)."""
         qkv = self._qkv(self._norm_attention(x)).reshape(len(x), 3, self.heads, self.head)
         turned = (qkv[:, :2].view(np.complex64) * turn).view(np.float32)
         return turned[:, 0], turned[:, 1], qkv[:, 2]

@@ -68,7 +68,7 @@ def widening(sample_rate: int, bands: int) -> Multiply:
 
 @cache
 def mel_triangles(rate: int, window: int, bands: int, top: float) -> Floats:
-    """Compute (bins, bands) triangular filters, 0 to `top` Hz, with sum 1 and at least one bin wide; `window` in samples."""
+    """Compute triangular mel filters (bins, bands) from 0 to `top` Hz: sum 1, at least a bin wide, `window` in samples."""
     hz = np.linspace(0, rate / 2, window // 2 + 1)
     corners = 700 * (10 ** (np.linspace(0, mel_of(top), bands + 2) / 2595) - 1)
     reach = np.maximum((corners[2:] - corners[:-2]) / 2, hz[1])
