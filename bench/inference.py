@@ -68,11 +68,11 @@ class Design:
         """Label in the table."""
         if self.kind.startswith("sweep"):
             return self.kind
-        gaps, heard = (
+        gaps, share = (
             f", {self.gaps:.0%} missing" * bool(self.gaps),
-            f", {self.items_per_listener} heard" * bool(self.items_per_listener),
+            f", {self.items_per_listener} per listener" * bool(self.items_per_listener),
         )
-        return f"{self.kind} {self.listeners} × {self.items}{heard}{gaps}"
+        return f"{self.kind} {self.listeners} × {self.items}{share}{gaps}"
 
 
 DESIGNS = (
@@ -85,8 +85,8 @@ DESIGNS = (
     Design("MOS", 20, 4),
     Design("MOS", 12, 8, gaps=0.3),
     Design("MOS", 24, 12, gaps=0.5),
-    Design("MOS, spread 1 : 3", 12, 12, noise=(0.5, 1.5)),
-    Design("MOS, listeners alike", 12, 8, listener_sd=0.1),
+    Design("MOS, SD 1 : 3", 12, 12, noise=(0.5, 1.5)),
+    Design("MOS, listener SD 0.1", 12, 8, listener_sd=0.1),
     Design("MUSHRA", 10, 8, difference=10.0, listener_sd=8.0, item_sd=8.0, noise=(12.0, 12.0)),
     Design("CMOS", 12, 8),
     Design("AB", 12, 8, difference=1.0, listener_sd=0.8, item_sd=0.8),
@@ -94,7 +94,7 @@ DESIGNS = (
     Design("AB", 20, 4, difference=1.0, listener_sd=0.8, item_sd=0.8),
     Design("AB", 16, 12, difference=1.0, listener_sd=0.8, item_sd=0.8, gaps=0.4),
     Design("four systems", 12, 8, systems=4),
-    Design("sweep: takes 8 : 3, sd 1 : 4", 11, 1, difference=4.0, noise=(1.0, 4.0)),
+    Design("sweep: takes 8 : 3, SD 1 : 4", 11, 1, difference=4.0, noise=(1.0, 4.0)),
     Design("sweep: 8 texts, 3 levels", 4, 8, difference=0.8, listener_sd=0.0),
     Design("MOS", 24, 12, items_per_listener=4),
     Design("MOS", 60, 40, items_per_listener=10),

@@ -271,6 +271,6 @@ def test_the_command_prints_the_result(meta: Path) -> None:
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["items"] == 2
     again = CliRunner().invoke(app, arguments)
-    assert "95 % intervals over 2 items" in again.stdout
+    assert "95% intervals over 2 items" in again.stdout
     twice = CliRunner().invoke(app, [*arguments, "--against", "local:"])
     assert "against: must be a backend other than local:, got local:" in twice.stderr

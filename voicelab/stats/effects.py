@@ -466,7 +466,7 @@ def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: S
     if variance > 0.0 and design.texts is None:
         powers = (t_power(math.sqrt(count / variance), cells * (count - 1)) for count in itertools.count(2))
         repeats = next(count for count, power in enumerate(powers, 2) if power >= 0.8)
-        notes += [f"A difference of one SD is detected with a power of 80 % from repeats={repeats}."]
+        notes += [f"A difference of one SD is detected with a power of {percent(0.8)} from repeats={repeats}."]
     return notes
 
 

@@ -23,7 +23,7 @@ from voicelab.metrics.models import tool_name, training_domain
 from voicelab.metrics.words import normalizer_name, recognizer_name
 from voicelab.recordings import REPEAT, damage_of
 from voicelab.session import Session
-from voicelab.stats.estimate import interval
+from voicelab.stats.estimate import interval, percent
 from voicelab.storage import check_folder, digest_of, write_atomic
 from voicelab.sweeps.axes import literal
 from voicelab.sweeps.sweep import sweep_of
@@ -457,9 +457,8 @@ def _result(
     notes += equal
     if "predicted_mos" in headings:
         notes.append(f"Predicted MOS is computed by {predictor}, {training_domain(tools)}. {PROSODY_NOTE}")
-    notes.append(
-        f"95 % intervals over {len(table.column(ITEM))} items, each the mean of its {len(table.column(REPEAT))} takes."
-    )
+    items, takes = (len(table.column(name)) for name in (ITEM, REPEAT))
+    notes.append(f"{percent(0.95)} intervals over {items} items, each the mean of its {takes} takes.")
     empty = pd.DataFrame(columns=["metric", SYSTEM, "against"])
     return Evaluation(table, frame, pd.concat(scores or [empty], ignore_index=True), headings, tuple(notes))
 

@@ -36,7 +36,7 @@ class Table {
 
   format(value, { number, decimals }) {
     if (value === null) return "–";
-    return number && typeof value === "number" ? value.toFixed(decimals).replace("-", "−") : value;
+    return number && typeof value === "number" ? value.toFixed(decimals) : value;
   }
 
   /** The rows that match the words, in order; empty cells are last. */
