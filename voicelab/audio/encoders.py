@@ -68,7 +68,7 @@ class _PcmEncoder:
 
 
 class _Framed:
-    """Clip samples, apply ``gain``, and encode them in frames of the codec's frame size."""
+    """Encoder of clipped samples, times ``gain``, in frames of the codec's frame size."""
 
     def __init__(self, context: av.AudioCodecContext, layout: str, gain: float = 1.0) -> None:
         self._context = context

@@ -556,7 +556,7 @@ class BlindStudy(BlindBallot):
             number_of(name, body.get(name, 0), minimum, MAX_INT)
 
     def step(self, listener: int, name: object, answers: object) -> dict[str, Any]:
-        """Store the answers to a step unless it is complete, and return the listener's state.
+        """Store the answers to a step unless the step is complete, and return the listener's state.
 
         Raises RequestInvalid for invalid answers, or if a preceding step is incomplete.
         """

@@ -441,7 +441,7 @@ def _add_ranks(
 
 
 def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: Sequence[str]) -> list[str]:
-    """Describe the tests that assume equal variances, and the number of repeats with which they would not."""
+    """Return notes on tests that assume equal variances, on the repeats that avoid it, and on the detectable difference."""
     pooled = [number for number, test in tests.items() if test != "Welch"]
     if not pooled:
         return []

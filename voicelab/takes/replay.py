@@ -1,4 +1,4 @@
-"""Replay: synthesize takes again and compare them with the originals. Verification of declared seed support."""
+"""Replay, the repeated synthesis of takes and comparison with the originals, and verification of declared seed support."""
 
 from __future__ import annotations
 

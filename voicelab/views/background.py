@@ -1,4 +1,4 @@
-"""Background work of panels: a thread with error handling, a debouncer, streamed synthesis, and its interruption.
+"""Background work of panels: a thread with error handling, a debouncer, and streamed synthesis that can be interrupted.
 
 The threads of panels receive no KeyboardInterrupt; ``interruptible`` stops them when the kernel is interrupted.
 

@@ -74,7 +74,7 @@ class ConvBlock(nn.Module):
         self.scale = nn.Parameter(torch.full((channels,), 0.1))
 
     def forward(self, x: Tensor, carry: Carry | None) -> Tensor:
-        """Apply the block; shapes as above."""
+        """Apply the block; the class describes the shapes."""
         half = self.depthwise.context // 2
         y: Tensor = self.depthwise.conv(F.pad(x, (half, half))) if carry is None else self.depthwise(x, carry)
         y = self.narrow(F.gelu(self.widen(self.norm(y.transpose(1, 2)))))
@@ -190,7 +190,7 @@ class EncoderSpectrum(nn.Module):
         _register_constants(self, short=hann(WINDOW), long=hann(LONG_WINDOW), mel=mel)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Compute the features; shapes as above."""
+        """Compute the features; the class describes the shapes."""
         batch, count = samples.shape[0], samples.shape[1] // self.hop
         mel = _magnitudes(samples, self.short, STEP) @ self.mel
         low = _magnitudes(samples, self.long, 2 * STEP)[..., 1 : self.linear_bins + 1]
@@ -218,7 +218,7 @@ class Encoder(nn.Module):
         self.leave = nn.Linear(width, config.latent)
 
     def forward(self, spectrum: Tensor) -> Tensor:
-        """Encode features; shapes as above."""
+        """Encode features; the class describes the shapes."""
         x = self.enter(spectrum).transpose(1, 2)
         for block in self.blocks:
             x = block(x, None)
