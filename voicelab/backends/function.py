@@ -160,7 +160,7 @@ class _Digests:
         return self._known[id(value), depth][1]
 
     def _name(self, code: Any) -> str:
-        """Return a function's or class's name; number those of the user's modules, and add them to the code to digest."""
+        """Return the name of a function or class; the user's own also get a number, and their code is added to the digest."""
         if id(code) not in self._names:
             module, name = getattr(code, "__module__", None), getattr(code, "__qualname__", "code")
             package = _version(module)
@@ -207,7 +207,7 @@ def _components(value: Any) -> Iterable[Any]:
 
 
 def _used(scope: Mapping[str, Any], names: Collection[str], seen: set[str]) -> Iterator[Any]:
-    """Yield the values that these names have in a scope and in the user's own modules that are named there."""
+    """Yield the values of names in a scope, and in the user's own modules among these values."""
     for name in names:
         if name in scope:
             yield (value := scope[name])

@@ -134,7 +134,7 @@ def _mask_columns(line: str, ends: list[int]) -> str:
 def _trim_zeros(text: str) -> str:
     """Remove trailing zeros.
 
-    pandas formats all numbers of a column with the same number of digits, which therefore depends on the times in it.
+    pandas formats all numbers of a column with the same number of digits, which depends on its times.
     """
     return _VALUE.sub(lambda figure: re.sub(r"(\.\d*?)0+$", r"\1", figure.group()).rstrip("."), text)
 

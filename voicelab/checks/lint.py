@@ -263,7 +263,7 @@ def _secrets_in(*texts: str) -> Iterator[str]:
 
 
 def _strings(value: Any, name: str = "") -> Iterator[str]:
-    """Yield each string in a JSON value, by itself and as an assignment to its key."""
+    """Yield each string in a JSON value twice: as an assignment to its key, and alone."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _strings(item, str(key))

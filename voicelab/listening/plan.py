@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def sides(self) -> str:
-        """Description of the test: "two-sided", "one-sided" or, for "equivalent", "two one-sided tests,"."""
+        """Words before the p-value: "two-sided" or "one-sided"; for "equivalent", "two one-sided tests,"."""
         return (
             "one-sided"
             if self._abx

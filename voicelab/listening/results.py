@@ -427,7 +427,7 @@ class _Analysis:
             self._pair((first, second), means[first] - means[second])
 
     def _missing(self, rated: pd.DataFrame) -> None:
-        """Add notes on the number of missing ratings of each system, and test whether the systems differ in it."""
+        """Add a note on the numbers of missing ratings, and on a test of whether systems differ in these numbers."""
         from scipy.stats import chisquare
 
         counts, cells = rated["system"].value_counts(), rated.groupby(["listener", "item"]).ngroups

@@ -108,8 +108,8 @@ def plan_test(
         pilot: a result of ``analyze``, or one of its ``crossed`` tests, from whose pairs ``sd`` is averaged.
         systems: number of systems; the significance level is that of the first step of Holm's correction over all pairs.
         claim: as in a registered plan. "different" is two-sided (ABX: one-sided), "better" one-sided. "not worse" and
-            "equivalent" need a ``margin``. Not for ABX: "better", "not worse". Default: "equivalent" with a margin, else
-            "different".
+            "equivalent" need a ``margin``. "better" and "not worse" are not available for ABX. Default: "equivalent" if
+            there is a margin, else "different".
         margin: the largest irrelevant difference, in points of the scale (for choices, as a distance from 0.5).
         alpha: level of the test.
         simulations: number of simulated studies per combination.

@@ -532,7 +532,7 @@ class Grid:
         return len(self.cells) * self.repeats
 
     def position(self, job: Job) -> int:
-        """Index of a take in the order of the cells; the repeats of a cell are adjacent."""
+        """Return the index of a take in the order of the cells; the repeats of a cell are adjacent."""
         return job.cell.index * self.repeats + job.repeat
 
     def jobs(self) -> tuple[Job, ...]:

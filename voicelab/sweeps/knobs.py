@@ -422,7 +422,7 @@ def _measured(
 
 
 def _weakness(test: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Return the sort key of a test: significant tests, differences without variance, others; then p, then size."""
+    """Return the sort key of a test: significant tests, then differences without variance, then others, by p and size."""
     p = test["p"]
     order = 1.0 if math.isnan(p) else 0.0 if p <= _ALPHA else 2.0
     return order, p if math.isfinite(p) else 0.0, -abs(test["effect"] / (test["smallest"] or math.inf))
