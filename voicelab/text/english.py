@@ -236,7 +236,8 @@ def _date_in_figures(m: Match) -> str:
 
 def _on_a_day(m: Match) -> str:
     month, day = int(m["a"]), int(m["b"])
-    if not (1 <= month <= 12 and 1 <= day <= 31) or (month, day) == (9, 11):
+    is_share = m["cue"] in ("by ", "By ") and month < day < 6  # reduced by 1/3
+    if not (1 <= month <= 12 and 1 <= day <= 31) or (month, day) == (9, 11) or is_share:
         return m.group()
     cue = m["cue"].replace(m["weekday"] or "", _full(m["weekday"] or ""))
     return f"{cue}{_NAMES[month - 1]} {ordinal(day)}"
@@ -510,7 +511,9 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
         f"{_NAMES[int(m['m']) - 1]} {ordinal(int(m['day']))}{_in_year(m['year'])}{', ' * m.group().endswith('T')}"
     ),
     "feet and inches": lambda m: (
-        f"{cardinal(int(m['feet']))} {'foot' if m['feet'] == '1' else 'feet'} "
+        f"{counted(m['feet'], 'minute')} {counted(m['inches'], 'second')}"  # 5'30"
+        if int(m["inches"] or 0) > 11
+        else f"{cardinal(int(m['feet']))} {'foot' if m['feet'] == '1' else 'feet'} "
         f"{cardinal(int(m['inches'] or m['in']))} inch{'' if (m['inches'] or m['in']) == '1' else 'es'}"
     ),
     "company": lambda m: (
@@ -532,11 +535,6 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     ),
     "basis points": lambda m: f"{m['number']} basis point{'' if m['gap'] == '-' or _describes(m) else 's'}",
     "hundreds": lambda m: "hundreds" if m["zeros"] == "00" else "thousands",
-    "roman item": lambda m: (
-        f"{cardinal(roman(m['number']) or 0)}, "
-        if re.search("[.,;:?!] II[.] ", m.string) and roman(m["number"])
-        else m.group()
-    ),
     "numbered": lambda m: (
         f"{m['what']} {paired(m['num'])}" if m["what"] else f"{spelled(m['letters'])} {paired(m['model'])}"
     ),

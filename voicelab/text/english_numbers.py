@@ -286,6 +286,14 @@ def _listed_numerals(m: Match) -> str:
     return re.sub(r"[IVX]+", lambda m: cardinal(roman(m[0]) or 0) if roman(m[0]) else m[0], m.group())
 
 
+def _roman_item(m: Match) -> str:
+    """Verbalize the number of a section, II. Methods; a single letter may be an initial unless there is a section II."""
+    around = m.string[max(0, m.start() - 300) : m.end() + 300]
+    is_item = len(m["number"]) > 1 or re.search("[.,;:?!] II[.] ", around)
+    number = roman(m["number"])
+    return f"{cardinal(number)}, " if is_item and number else m.group()
+
+
 def _regnal(m: Match) -> str:
     number = roman(m["first"] or m["more"])
     if number is None or number > 40 or m["more"] in ("I", "X", "C", "L"):

@@ -116,10 +116,10 @@ _SCALES: Final = {"w": 10**4, "k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "
 
 
 def _angle(m: Match) -> str:
-    """Verbalize 39°54'26", a height (5'10"), a duration (1'30"), or inches (27") unless a quotation ends there."""
-    if m["inches"]:
-        before = re.findall(r'(?<!\d)"', m.string[max(0, m.start() - 200) : m.start()])
-        return m.group() if len(before) % 2 else f"{m['inches']}英寸"
+    """Verbalize 39°54'26", a height (5'10"), a duration (1'30"), or 27" and 90' unless a quotation ends there."""
+    if m["only"]:
+        before = re.findall(rf"(?<!\d){m['mark']}", m.string[max(0, m.start() - 200) : m.start()])
+        return m.group() if len(before) % 2 else m["only"] + ("英寸" if m["mark"] == '"' else "分")
     if m["degrees"]:
         return f"{m['degrees']}度{m['minutes']}分" + (f"{m['seconds']}秒" if m["seconds"] else "")
     is_pace = re.search(r"[速时時绩]\W?\Z", m.string[max(0, m.start() - 2) : m.start()])
@@ -221,6 +221,9 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     "per": lambda m: f"每{_RAISED[m['power']]}{_UNITS[m['unit']]}" if m["unit"] else "每秒" if m["second"] else "每",
     "model": lambda m: f" {telephone(*re.findall('[0-9]+', m['groups'] or m['num']))}",
     "operator": lambda m: _OPERATORS[(m.lastindex or 1) - 1][1],
+    "code": lambda m: " ".join(
+        telephone(part) if part.isdigit() else part for part in re.findall("[0-9]+|[A-Z]", m.group())
+    ),
     "chain": lambda m: ", ".join(digits(group) for group in m.group().split("-")),
     "sign by name": lambda m: _SIGNS[m["sign"]],
     "slash": lambda m: ", " if m["or"] is None else "",
