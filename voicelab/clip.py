@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -22,7 +23,7 @@ from voicelab.audio.samples import NO_SAMPLES, Samples, as_samples, check_rate, 
 from voicelab.audio.words import Words, WordTime
 from voicelab.call import Call, call_knobs, call_of, call_record
 from voicelab.display import Shown, view
-from voicelab.errors import AudioError, RequestInvalid, StoreError, shown_value
+from voicelab.errors import AudioError, RequestInvalid, StoreError, VoicelabError, shown_value
 from voicelab.guesses import Guided, answers
 from voicelab.schema import RATES, AudioFormat, TTSRequest
 from voicelab.storage import digest_of, write_atomic
@@ -41,6 +42,8 @@ _KEY_VERSION = 1
 
 UNKNOWN_TEXT: Final = "…"
 """Text of a take whose words are unknown; it contains no word, so text-based metrics are undefined."""
+# Maximum difference in duration, in s, between a take and a clip of all of it, which may be resampled.
+_SAME_S: Final = 0.1
 # Separator of a file name and a media fragment.
 _FRAGMENT: Final = "#t="
 
@@ -147,6 +150,19 @@ class Clip(Shown, metaclass=Guided):
             return self
         samples = resample(self.samples, self.rate, rate)
         return replace(self, samples=np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate=rate)
+
+    @property
+    def spoken_text(self) -> str | None:
+        """Spoken text of the take; None if it is unknown, or if the clip is only a part of the take."""
+        take = self.take
+        if take is None or take.call.said == UNKNOWN_TEXT:
+            return None
+        # ``slice`` removes the arrival times, which recordings do not have either.
+        whole = bool(take.timing.arrivals) or len(self.words) == len(take.words) > 0
+        if not whole:
+            with suppress(VoicelabError):  # the audio is gone
+                whole = abs(take.clip().duration - self.duration) < _SAME_S
+        return take.call.said if whole else None
 
     def slice(self, start: float = 0.0, end: float | None = None) -> Clip:
         """Return the interval from ``start`` to ``end`` in seconds; ``end`` defaults to, and is limited to, the clip's end.

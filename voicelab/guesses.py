@@ -75,7 +75,7 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("loudness", "f0", "pitch", "mos", "wer", "mfcc", "measure", "metrics"), "vl.measure(clip)"),
         **dict.fromkeys(("trim", "crop", "cut", "segment"), "slice"),
         "resampled": "resample",
-        **dict.fromkeys(("text", "transcript"), "clip.take.call.said, or clip.words"),
+        **dict.fromkeys(("text", "transcript"), "clip.spoken_text, or clip.words"),
         **dict.fromkeys(("alignment", "word_times", "timestamps"), "words"),
         **dict.fromkeys(
             ("spectrogram", "waveplot", "waveshow", "specshow", "plot_spectrogram", "melspectrogram"), "plot"

@@ -26,7 +26,7 @@ from voicelab.call import (
     voice_id,
 )
 from voicelab.capabilities import Capabilities, check_call
-from voicelab.clip import UNKNOWN_TEXT, Clip
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, FieldError, RequestInvalid, shortened, shown_value, suggestion
 from voicelab.guesses import Guided
 from voicelab.lifecycle import Closeable
@@ -44,8 +44,6 @@ from voicelab.schema import (
 BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
 # Larger tables of voices have no samples: synthesis would take too long.
 _MAX_SAMPLED_VOICES: Final = 16
-# Maximum difference in duration from a take, in s, of a clip that is the whole take, perhaps resampled or encoded.
-_SAME_S: Final = 0.1
 
 Recording = str | Path | bytes | Clip
 """Path or content of an audio file, or a Clip."""
@@ -316,8 +314,9 @@ class Session(Closeable, metaclass=Guided):
         """
         recordings = [voices] if isinstance(voices, str | Path | bytes | Clip) else list(voices)
         transcripts = (texts,) if isinstance(texts, str) else tuple(texts)
-        spoken = [spoken_text(item) for item in recordings]
-        transcripts = transcripts or (tuple(spoken) if all(spoken) else ())
+        if not transcripts:
+            spoken = [item.spoken_text if isinstance(item, Clip) else None for item in recordings]
+            transcripts = tuple(filter(None, spoken)) if all(spoken) else ()
         fields.setdefault("visibility", "private")
         files = tuple(_recording(item, "voices") for item in recordings)
         voice = self._backend.create_voice(VoiceCreate.build(title=title, voices=files, texts=transcripts, **fields))
@@ -420,16 +419,9 @@ def _references(value: Any) -> Any:
 
 def _reference(item: Any) -> Any:
     if isinstance(item, str | Path | bytes | Clip):
-        return ReferenceAudio.build(audio=_recording(item, "references"), text=spoken_text(item))
+        text = item.spoken_text if isinstance(item, Clip) else None
+        return ReferenceAudio.build(audio=_recording(item, "references"), text=text or "")
     return item if isinstance(item, ReferenceAudio) else _references(item)
-
-
-def spoken_text(item: Any) -> str:
-    """Return the spoken text of a Clip that is a whole take; "" for other recordings."""
-    take = item.take if isinstance(item, Clip) else None
-    if take is None or take.call.said == UNKNOWN_TEXT or abs(take.clip().duration - item.duration) > _SAME_S:
-        return ""
-    return take.call.said
 
 
 def _recording(item: Recording, field: str) -> bytes:

@@ -14,8 +14,10 @@ import pandas as pd
 import pytest
 
 from tests.speechlike import RATE, speechlike
+from tests.tones import ToneBackend
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, MissingExtra
+from voicelab.lab import Lab
 from voicelab.metrics import BASIC, METRICS, Metric, Subject, Undefined, available, measure
 
 Figure = Callable[..., tuple[float, str]]
@@ -173,6 +175,14 @@ def test_text_and_reference_per_clip(clips: list[Clip]) -> None:
     assert frame.words.tolist() == [1.0, 2.0]
     assert frame.mfcc_distance[0] == 0.0
     assert frame.undefined[1] == "mfcc_distance: there is no reference for this clip"
+
+
+def test_text_of_a_part_is_unknown() -> None:
+    clip = Lab(ToneBackend()).speak("A red fox ran.")
+    frame = measure([clip, clip.resample(16_000), clip.slice(0.0, 0.5)], ["words"])
+    assert frame.words.tolist()[:2] == [4.0, 4.0]
+    assert math.isnan(frame.words[2])
+    assert measure([clip.slice(0.0, 0.5)], ["words"], text="A red").words[0] == 2.0
 
 
 def test_text_defaults_to_that_of_the_request(sounds: Any) -> None:

@@ -177,7 +177,7 @@ def align_words(clip: Clip, text: str | None = None, by: str | WordRecognizer | 
     Raises ArgumentError on ``text`` if it is unknown or does not match the speech, ArgumentError on ``recognizer`` for
     an unknown name or missing weights, and MissingExtra for a package that is not installed.
     """
-    text = said(text) if text else clip.take.call.said if clip.take is not None else ""
+    text = said(text) if text else clip.spoken_text or ""
     if not text.strip():
         raise ArgumentError.of("text", "is required, because the clip does not state its text")
     unlisted: ArgumentError | None = None

@@ -425,7 +425,7 @@ def _rows(
             if request_text is not None:
                 text: str | None = said(request_text, take.call.model if take else DEFAULT_MODEL)
             else:
-                text = take.call.said if take else None
+                text = clip.spoken_text if isinstance(source, Clip) else take.call.said if take else None
             text = None if text == UNKNOWN_TEXT else text
             if reference == PROMPT:
                 prompts = take.request.references if take is not None else None

@@ -20,7 +20,7 @@ from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import VoiceCreate, VoiceModel
-from voicelab.session import Session, spoken_text
+from voicelab.session import Session
 from voicelab.views.background import Task
 from voicelab.views.bundles import clip_bundle, voice_bundle, voices_table
 from voicelab.views.controls import voice_choices
@@ -317,7 +317,7 @@ class VoicePanel(SavedOutput, Panel):
         """Add a clip or a file and start its analysis; return its id. Raises OSError for an unreadable file."""
         if isinstance(recording, Clip):
             name = name or f"clip {len(self.draft.recordings) + 1}"
-            return self.draft.add(name, recording.to_bytes("wav"), spoken_text(recording))
+            return self.draft.add(name, recording.to_bytes("wav"), recording.spoken_text or "")
         path = Path(recording)
         return self.draft.add(name or path.name, path.read_bytes())
 
