@@ -161,7 +161,7 @@ _COMPARISONS: Final = {sign: words for sign, words, _ in rows("comparisons") if 
 
 _COUNTRIES: Final = {
     "US": "U S", "A": "Australian", "AU": "Australian", "C": "Canadian", "CA": "Canadian", "NZ": "New Zealand",
-    "HK": "Hong Kong", "S": "Singapore",
+    "HK": "Hong Kong", "S": "Singapore", "NT": "New Taiwan",
 }  # fmt: skip
 
 
@@ -202,7 +202,9 @@ def _money(m: Match) -> str:
     minus = _minus(m["minus"] or m["minus2"])
     start = f"{_money_words(m['num'], None, names)} to " if m["last"] and "." in m["num"] and not m["scale"] else ""
     amount = start + amount if start else _range(m["num"] if m["last"] else None, amount)
-    return minus + amount + _per(m["per"]) + _per(m["next"])
+    words = minus + amount + _per(m["per"]) + _per(m["next"])
+    before, after = m.string[max(0, m.start() - 1) : m.start()], m.string[m.end() : m.end() + 1]
+    return f"{' ' * before.isalpha()}{words}{' ' * after.isalpha()}"
 
 
 def _money_after(m: Match) -> str:
