@@ -20,7 +20,7 @@ from voicelab.audio.samples import Samples, resample
 from voicelab.distribution import install_command
 from voicelab.errors import ArgumentError, MissingExtra, suggestion
 from voicelab.metrics.metric import MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
-from voicelab.metrics.programs import stub_module
+from voicelab.metrics.programs import import_versioned, stub_module
 from voicelab.storage import read_published
 
 ENCODERS, PREDICTORS = "voicelab.speaker_encoders", "voicelab.mos_predictors"
@@ -47,6 +47,7 @@ class Resemblyzer:
             with warnings.catch_warnings():
                 # The package imports deprecated names of scipy.
                 warnings.simplefilter("ignore", DeprecationWarning)
+                import_versioned("webrtcvad")  # Resemblyzer imports it
                 from resemblyzer import VoiceEncoder, preprocess_wav, voice_encoder
         except ImportError as error:
             raise MissingExtra(

@@ -92,10 +92,10 @@ def praat_cpps(subject: Subject) -> float:
     return _defined(_praat(subject, [cepstrogram], "Get CPPS", *settings), "there is no cepstral peak")
 
 
-def pyworld() -> Any:
-    """Import pyworld with a stub of pkg_resources, from which pyworld reads only its own version."""
+def import_versioned(name: str) -> Any:
+    """Import a module that reads only its own version from pkg_resources, which setuptools 82 and later lack."""
     with stub_module("pkg_resources", get_distribution=lambda _: SimpleNamespace(version="")):
-        return import_module("pyworld")
+        return import_module(name)
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def _speech_mel_cepstrum(subject: Subject) -> _Floats:
     if subject.clip.rate < _RATE:
         raise Undefined(f"the rate must be at least {_RATE} Hz to compare spectra up to 8 kHz, got {subject.clip.rate}")
     speech = subject.once(activity)
-    world = pyworld()
+    world = import_versioned("pyworld")
     sound = subject.clip.resample(_RATE).samples.astype(np.float64)
     f0, times = world.harvest(sound, _RATE, frame_period=1000.0 * _HOP_S)
     power = world.cheaptrick(sound, f0, times, _RATE)

@@ -182,8 +182,9 @@ def test_compilation_of_the_codec_logs_its_progress(
 
 def test_frames_are_compiled_by_default_on_gpus_with_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, package = torch.device("cuda"), tmp_path / "triton"
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])  # a torch for GPUs installs triton
     assert not has_compiler(gpu)
-    monkeypatch.syspath_prepend(tmp_path)
     package.mkdir()
     assert not has_compiler(gpu)
     (package / "__init__.py").touch()
