@@ -22,13 +22,14 @@ from typing import BinaryIO, Final
 
 import platformdirs
 
-from voicelab.errors import StoreError, WeightsError
+from voicelab.errors import StoreError, WeightsError, some
 from voicelab.lifecycle import Closeable, ProcessOwner
 
 UNFINISHED: Final = "unfinished-"
 """Prefix of temporary file names, followed by 16 hexadecimal digits; a killed writer leaves such a file."""
 
 _LOG = logging.getLogger("voicelab.storage")
+_MAX_LISTED: Final = 5
 _DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -130,6 +131,14 @@ def check_folder(folder: Path, path: Path | None = None) -> None:
         raise StoreError(f"{path or folder} cannot be written: {existing} is not a folder")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise StoreError(f"{path or folder} cannot be written: no write permission for {existing}")
+
+
+def check_own(folder: Path, names: Iterable[str], marker: str) -> None:
+    """Raise StoreError if a folder has files with these names but no ``marker``, which earlier output would have."""
+    existing = [] if (folder / marker).is_file() else [name for name in names if (folder / name).exists()]
+    if existing:
+        message = f"must be new or contain earlier output, got {some(existing, _MAX_LISTED)} without {marker}"
+        raise StoreError(f"{folder} {message}; choose another folder")
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from tests.listening.test_study import (
 )
 from tests.listening.test_votes import vote_all
 from tests.tones import there
+from voicelab.errors import StoreError
 from voicelab.listening.design import BY_SYSTEM, REFERENCE, SINGLE, Kind, ListeningTest, Trial
 from voicelab.listening.plan import Plan
 from voicelab.listening.report import ListeningReport, position_effects
@@ -239,6 +240,15 @@ def test_analysis_programs_read_names_as_text(tmp_path: Path, language: str) -> 
     means = {first: row["estimate"] for (figure, first, *_), row in table.items() if figure == "mean"}
     assert means == pytest.approx({name: score.value for name, score in result.scores.items()}, abs=1e-3)
     assert len({key[1:3] for key in table if key[0] == "difference"}) == 10
+
+
+def test_report_replaces_an_earlier_report_and_no_files_of_others(tmp_path: Path) -> None:
+    report, notes = study("MOS").report(), tmp_path / "README.txt"
+    notes.write_text("Mine.")
+    with pytest.raises(StoreError, match=r"got README\.txt without report\.html; choose another folder$"):
+        report.save(tmp_path)
+    assert [*tmp_path.iterdir()] == [notes]
+    report.save(report.save(tmp_path / "report"))
 
 
 def test_analysis_of_no_responses_is_an_empty_table(tmp_path: Path) -> None:

@@ -139,7 +139,11 @@ def test_a_static_page_of_every_kind_is_collected(
     test = replace(listening_test(kind, items=4), **more)
     study = Study.load(Study(test, listeners=3).save(tmp_path / "study"))
     assert study.test.digest == test.digest
-    study.export(tmp_path / "page")
+    study.export(study.export(tmp_path / "page"))
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "index.html").write_text("Mine.")
+    with pytest.raises(StoreError, match=r"got index\.html without study\.json; choose another folder$"):
+        study.export(tmp_path / "site")
     block = json.loads((tmp_path / "page" / "blocks" / "1.json").read_text())
     assert [trial["scales"] for trial in block["trials"]] == [list(map(list, test.scales.items()))] * len(
         block["trials"]

@@ -25,7 +25,7 @@ from voicelab.listening.listeners import FAILED_CHECKS
 from voicelab.listening.results import ListeningResult, least_p
 from voicelab.stats import Estimate, intraclass_correlation, krippendorff_alpha
 from voicelab.stats.estimate import interval
-from voicelab.storage import write_atomic
+from voicelab.storage import check_own, write_atomic
 from voicelab.tables import csv_bytes
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ListeningReport:
 
         The report of a study also has listeners.csv. analysis.py and analysis.R recompute the main results from
         votes.csv without voicelab. Files are readable by their owner only, because responses contain listeners' names.
-        Returns the folder. Raises StoreError if writing fails.
+        Returns the folder. Raises StoreError if writing fails, or if the folder has other files with these names.
         """
         folder = Path(folder)
         study = json.dumps(self.study, indent=1, ensure_ascii=False) + "\n"
@@ -111,6 +111,7 @@ class ListeningReport:
             contents["listeners.csv"] = csv_bytes(self.listeners)
         for name in ("analysis.py", "analysis.R"):
             contents[name] = files("voicelab.listening").joinpath("scripts", name).read_bytes()
+        check_own(folder, contents, "report.html")
         for name, data in contents.items():
             write_atomic(folder / name, data, private=True)
         return folder

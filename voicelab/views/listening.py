@@ -12,7 +12,7 @@ from typing import Any
 from voicelab.errors import VoicelabError
 from voicelab.listening.study import CHECKS, RIGHT, Study, answer_hash, check_answer, check_trial, check_wav
 from voicelab.listening.votes import Ballot, BlindBallot, BlindTest
-from voicelab.storage import write_atomic
+from voicelab.storage import check_own, write_atomic
 from voicelab.views.panel import SavedOutput
 from voicelab.views.scripts import STATIC, PageWidget
 
@@ -71,7 +71,7 @@ def listening_page(
 
 
 def export_study(study: Study, folder: Path, to: str) -> Path:
-    """Write a study as a static site for any web host. Raises StoreError."""
+    """Write a study as a static site for any web host. Raises StoreError, also if it would replace other files."""
     from voicelab.listening.server import FILES, PAGE
 
     blind, sounds = BlindTest(study.test), dict[str, bytes]()
@@ -110,7 +110,8 @@ def export_study(study: Study, folder: Path, to: str) -> Path:
     settings["design"] = study.test.digest
     page = {**settings, "test": {**blind.test(), "study": study.page(static=True)}, "blocks": study.listeners, "to": to}
     page["id"] = hashlib.sha256(json.dumps([page, sorted(sounds)]).encode()).hexdigest()[:16]
-    files["study.json"] = json.dumps(page).encode()
+    files = {"study.json": json.dumps(page).encode(), **files}
+    check_own(folder, files, "study.json")
     for name, data in files.items():
         write_atomic(folder / name, data, sync=False)
     return folder
