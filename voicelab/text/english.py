@@ -577,7 +577,11 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     "before a number": lambda m: f"{BEFORE_NUMBER[m['word'].lower()]} ",
     "title": lambda m: TITLES[m["title"] or m["bare"]],
     "letters and digits": lambda m: " ay " if m["a"] else " ",
-    "power": lambda m: f" {_exponent(m['sign'], m['power'])} ",
+    "power": lambda m: (
+        f" {m['power']} {'plus' if m['charge'] == '+' else 'minus'} "
+        if m["charge"]
+        else f" {_exponent(m['sign'], m['power'])} "
+    ),
     "range": lambda m: f"{decimal(m['first'] or m['ratio'])} to ",
     "sign": lambda m: " plus " if m["plus"] else " minus " if m["between"] or m["minus"] or m["less"] else " ",
     "language": lambda m: f"{m['plus']} plus plus" if m["plus"] else f"{m['sharp']} sharp",
