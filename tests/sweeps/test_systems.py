@@ -61,6 +61,8 @@ def test_braces_in_texts_are_literal(tmp_path: Path) -> None:
     assert {cell.call.request.text for cell in swept.grid.cells} == {texts[0]}
     with pytest.raises(vl.RequestInvalid, match=r"has no axis: pass must=\[…\], or write {{must}} for literal braces"):
         lab.sweep(texts[0], temperature=[0, 1])
+    with pytest.raises(vl.RequestInvalid, match=r"^text: the placeholder {nmae} has no axis: .*; did you mean name\?$"):
+        lab.sweep("I am {nmae}.", name=["Ann", "Ben"])  # type: ignore[call-arg]
 
 
 def test_one_text_said_once_has_means_alone(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -222,13 +222,20 @@ def literal(text: Any) -> Any:
     return _TEMPLATE.sub(r"{\g<0>}", text) if isinstance(text, str) else text
 
 
-def _filled(text: str, values: Mapping[str, Any]) -> str:
-    """Replace the placeholders of a text by values. Raises RequestInvalid for a placeholder that has no value."""
+def check_placeholders(text: str, names: Collection[str]) -> None:
+    """Raise RequestInvalid for a placeholder of a text that is not among the ``names`` of axes."""
     for name in template_names(text):
-        if name not in values:
+        if name not in names:
             problem = "is the name of a field: rename it" if is_field(name) else f"has no axis: pass {name}=[…]"
             message = f"the placeholder {{{name}}} {problem}, or write {{{{{name}}}}} for literal braces"
-            raise RequestInvalid.of("text", message)
+            raise RequestInvalid.of(
+                "text", message + suggestion(name, [given for given in names if not is_field(given)])
+            )
+
+
+def _filled(text: str, values: Mapping[str, Any]) -> str:
+    """Replace the placeholders of a text by values. Raises RequestInvalid for a placeholder that has no value."""
+    check_placeholders(text, values)
     words = {name: label(value) if value != "" else "" for name, value in values.items()}
     return _TEMPLATE.sub(lambda match: match[0][1:-1] if match[1] else words[match[2]], text)
 

@@ -23,7 +23,7 @@ from voicelab.recordings import REPEAT
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
 from voicelab.session import Session, recorded, without_extra
-from voicelab.sweeps.axes import Axis, Grid, Job, Rows, axes_of_rows, template_names, varied
+from voicelab.sweeps.axes import Axis, Grid, Job, Rows, axes_of_rows, check_placeholders, template_names, varied
 from voicelab.sweeps.cluster import workers_for
 from voicelab.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, counted, estimate
 from voicelab.sweeps.workers import Factory
@@ -322,6 +322,9 @@ def sweep_of(
     own |= templates
     templates -= {knob.name for knob in knobs}
     values = {name: value for name, value in without_extra(recorded(fields), own).items() if value is not None}
+    if rows is None:
+        for template in texts:  # before an unknown keyword, which may be the placeholder's name
+            check_placeholders(template, values)
     values |= {name: [values[name]] for name in templates & values.keys() if not varied(name, values[name])}
     fixed: dict[str, Any] = {name: value for name, value in values.items() if not varied(name, value, knobs)}
     axes = [Axis.of(name, values[name], knobs, template=name in templates) for name in values if name not in fixed]
