@@ -319,12 +319,9 @@ def sweep_of(
     extra = fields.get("extra")
     listed = {name for name in extra if varied(name, extra[name], knobs)} if isinstance(extra, Mapping) else set()
     own = {knob.name for item in declared for knob in item.knobs if not item.open_ended or knob.name in listed}
-    own |= templates
-    templates -= {knob.name for knob in knobs}
+    own, templates = own | templates, templates - {knob.name for knob in knobs}
     values = {name: value for name, value in without_extra(recorded(fields), own).items() if value is not None}
-    if rows is None:
-        for template in texts:  # before an unknown keyword, which may be the placeholder's name
-            check_placeholders(template, values)
+    check_placeholders(" ".join(texts) if rows is None else "", values)  # before an unknown keyword
     values |= {name: [values[name]] for name in templates & values.keys() if not varied(name, values[name])}
     fixed: dict[str, Any] = {name: value for name, value in values.items() if not varied(name, value, knobs)}
     axes = [Axis.of(name, values[name], knobs, template=name in templates) for name in values if name not in fixed]
