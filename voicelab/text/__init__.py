@@ -55,7 +55,7 @@ def normalize(text: str, languages: Collection[str] = ("en",)) -> Normalized:
 
 
 def left_out(text: str, languages: Collection[str] = ("en",)) -> tuple[str, ...]:
-    """Return notes on what ``normalize`` leaves out in addition to `clean`: markup, emoticons and symbols."""
+    """Return notes on markup, emoticons and symbols that ``normalize`` leaves out, in addition to the notes of `clean`."""
     unmarked = plain(text)
     rest = clean(unmarked.text, chinese="zh" in languages).text
     if not _MAY_VANISH.search(rest):

@@ -33,7 +33,7 @@ def alternation(words: Iterable[str]) -> str:
 
 
 def named(namespace: Mapping[str, Any]) -> dict[str, Verbalizer]:
-    """Return the private functions of a module by the names of their rules: `_month_and_day` is that of "month and day"."""
+    """Map the names of a module's rules to its private functions: "month and day" to `_month_and_day`."""
     return {
         name[1:].replace("_", " "): value for name, value in namespace.items() if name[0] == "_" and callable(value)
     }
@@ -54,7 +54,7 @@ class Rule:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The regular expression, compiled on first use because most texts need only a few of the rules."""
+        """Regular expression, compiled on first use because most texts need only a few of the rules."""
         return re.compile(self.regex)
 
     def verbalize(self, match: Match) -> str:

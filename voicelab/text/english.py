@@ -107,7 +107,7 @@ _ADDRESS_TOKEN = re.compile(r"[A-Za-z]+|\d+|.")
 
 
 def address(text: str, names: Mapping[str, str] = ADDRESS_SYMBOLS, number: Callable[[str], str] = decimal) -> str:
-    """Verbalize an e-mail or web address: words as words, punctuation by its name in `names`."""
+    """Verbalize an e-mail or web address; punctuation is read by its name in `names`."""
     stripped = text.rstrip(".,;:!?")
     body = re.sub(r"^(?:https?|ftp)://|^mailto:", "", stripped).rstrip("/")
     words: list[str] = []
@@ -334,7 +334,7 @@ def _models(m: Match) -> str:
 
 
 def _spaced_range(m: Match) -> str:
-    """Verbalize a range, but not "In 2024 - 5 years later" or "iPhone 15 - 3 colors"."""
+    """Verbalize a range with spaces around its dash, but not "In 2024 - 5 years later" or "iPhone 15 - 3 colors"."""
     start, end = m["first"], m["last"]
     is_year = re.fullmatch(r"1[5-9]\d\d|20\d\d", start) is not None
     after_name = not m.string[max(0, m.start() - 20) : m.start()].rpartition(" ")[0].rpartition(" ")[2].islower()
@@ -405,7 +405,7 @@ def _fraction(m: Match) -> str:
 
 
 def _measure(m: Match) -> str:
-    """Verbalize a number with its unit: singular in "a 5-km run", square and cubic before the unit."""
+    """Verbalize a number with its unit, which is singular in "a 5-km run"; "square" and "cubic" precede the unit."""
     singular, plural_form = UNITS[m["unit"]]
     is_one = _is_one(m["num"]) and not m["first"] and not m["scale"]
     is_singular = m["gap"] == "-" or is_one or _describes(m)

@@ -45,7 +45,7 @@ def _below_thousand(n: int) -> list[str]:
 
 
 def cardinal(n: int) -> str:
-    """Verbalize an integer, from `MAX_CARDINAL` on digit by digit."""
+    """Verbalize an integer; one of at least `MAX_CARDINAL` is read digit by digit."""
     if n < 0:
         return f"minus {cardinal(-n)}"
     if n == 0:
@@ -186,7 +186,7 @@ _VARIABLES: Final = frozenset("abcnpqrtuvwxyz")
 
 
 def _sum(m: Match) -> str:
-    """Read the operators of an expression, unless it has only slashes, or dashes without a variable or a cue."""
+    """Read the operators of an expression. Text without an operator, such as a date with slashes or dashes, is unchanged."""
     text = m.group()
     if not m["asked"] and (not _OPERATOR.search(text) or re.fullmatch("[A-Za-z](?:-[A-Za-z])+", text)):  # g-d, a-b
         return text
@@ -276,7 +276,7 @@ def _roman_page(m: Match) -> str:
 
 
 def _listed_numerals(m: Match) -> str:
-    """Verbalize each numeral of a list or an ascending range; before "centuries" as ordinals."""
+    """Verbalize each Roman numeral of a list or an ascending range; before "centuries", a range is read as ordinals."""
     first, last = (roman(m[name] or "") for name in ("first", "last"))
     if m["first"]:
         if re.match(r" (?:compound|semiconductor|material)", m.string[m.end() :]):

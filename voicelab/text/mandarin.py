@@ -116,7 +116,7 @@ _SCALES: Final = {"w": 10**4, "k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "
 
 
 def _angle(m: Match) -> str:
-    """Verbalize 39°54'26", a height (5'10"), a duration (1'30"), or 27" and 90' unless a quotation ends there."""
+    """Verbalize an angle (39°54'26"), a height (5'10"), a duration (1'30"), or 27" or 90' if no quotation ends there."""
     if m["only"]:
         before = re.findall(rf"(?<!\d){m['mark']}", m.string[max(0, m.start() - 200) : m.start()])
         return m.group() if len(before) % 2 else m["only"] + ("英寸" if m["mark"] == '"' else "分")

@@ -320,7 +320,7 @@ def _paused_paragraph(text: str) -> str:
 
 
 def _mark(line: str, after: str, width: int) -> str:
-    """Return the punctuation mark between two lines of a paragraph: "" if the sentence flows, "," or "." otherwise."""
+    """Return the punctuation mark between two lines of a paragraph: "" if the sentence continues, "," or "." otherwise."""
     goes_on = re.match(r"\d|[A-Z]\w*", after)
     abbreviated = _ABBREVIATED.search(line) and goes_on and goes_on.group() not in LISTS["starters"]
     ended = _ENDS.search(line) and not abbreviated

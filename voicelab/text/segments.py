@@ -96,7 +96,7 @@ def has_valid_case(word: str) -> bool:
 class TextSegment:
     """A segment of a text: ``original[start:end]`` without surrounding white space.
 
-    `ends_with` is the boundary after it, which determines the pause; for the final segment it is "paragraph".
+    `ends_with` is the boundary after the segment, which determines the pause; for the final segment it is "paragraph".
     """
 
     text: str
@@ -134,7 +134,7 @@ def _sentence_ends(text: str) -> Iterator[int]:
 
 
 def _boundaries(text: str) -> list[Point]:
-    """Return all boundaries by offset, each with its strongest kind."""
+    """Return all boundaries in order of offset, each with its strongest kind."""
     points: dict[int, Boundary] = {m.start(): "word" for m in _BETWEEN.finditer(text)}
     points.update((m.start(), "word") for m in _SPACE.finditer(text))
     points.update((m.end(), "clause") for m in _CLAUSE.finditer(text))
