@@ -96,7 +96,7 @@ Whole = Annotated[int, _WHOLE]
 
 
 class WireModel(BaseModel):
-    """Base of the wire types: frozen; unknown keywords and invalid values raise RequestInvalid."""
+    """Immutable base class of the wire types; unknown keywords and invalid values raise RequestInvalid."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -272,7 +272,7 @@ class ProsodyControl(WireModel):
 
 
 class TTSRequest(WireModel):
-    """Speech request, frozen. Raises RequestInvalid, which names invalid fields."""
+    """Speech request. Raises RequestInvalid, which names invalid fields."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": _RATE_OF_FORMAT})  # type: ignore[dict-item]  # it is JSON
 
@@ -441,7 +441,7 @@ _LISTED = BeforeValidator(lambda value: (value,) if isinstance(value, str | byte
 
 
 class _Record(BaseModel):
-    """Base of records from a service: frozen; unknown fields are ignored."""
+    """Immutable base class of records from a service; unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -517,7 +517,7 @@ _BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "o
 
 
 class VoiceCreate(WireModel):
-    """Request to create a voice model from audio, frozen."""
+    """Request to create a voice model from audio."""
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -109,8 +109,8 @@ def wav_head(data: bytes) -> tuple[int, int | None, bytes]:
 class _Wav:
     """Decoder of WAV streams with 16-bit samples; the length of a stream may be unknown.
 
-    A data size of 0 also means an unknown length, since streaming servers write it (FFmpeg reads it likewise), unless the
-    RIFF size shows that other chunks follow: such a file contains no samples.
+    A data size of 0 also means an unknown length, as streaming servers write it and FFmpeg reads it, unless the RIFF size
+    shows that other chunks follow: then the file contains no samples.
     """
 
     def __init__(self) -> None:

@@ -468,9 +468,9 @@ def load(path: str | Path) -> Any:
         path: a folder written by a sweep, a recording, a cache or ``TakeTable.save``, or its run.jsonl; or a sound file.
 
     Returns:
-        TakeTable: for a folder. Damaged lines are excluded, with a note; takes of several sweeps in one folder have a note,
-        and the fields that differ between the sweeps as key columns; ``table.run`` has versions, hardware, backends and
-        problems.
+        TakeTable: for a folder. Damaged lines are excluded, with a note. If the folder has takes of several sweeps, the
+        fields in which the sweeps differ become key columns, with a note. ``table.run`` has versions, hardware, backends
+        and problems.
         Clip: for a sound file.
 
     Raises:

@@ -287,7 +287,7 @@ def _listed_numerals(m: Match) -> str:
 
 
 def _roman_item(m: Match) -> str:
-    """Verbalize the number of a section, II. Methods; a single letter may be an initial unless there is a section II."""
+    """Verbalize the number of a section ("II. Methods"); a single letter is unchanged unless there is a section II."""
     around = m.string[max(0, m.start() - 300) : m.end() + 300]
     is_item = len(m["number"]) > 1 or re.search("[.,;:?!] II[.] ", around)
     number = roman(m["number"])
