@@ -185,7 +185,7 @@ def shimmer_local(subject: Subject) -> float:
 
 
 def _peak_amplitude(sound: _Floats, seconds: float, before: float, after: float) -> float:
-    """Compute the amplitude of the pulse at ``seconds`` under a Hann window of 0.2 of the adjacent periods."""
+    """Compute the amplitude of the pulse at ``seconds``; the Hann window extends 0.2 periods to each side."""
     begin, end = (max(0, round(edge * _PULSE_RATE)) for edge in (seconds - 0.2 * before, seconds + 0.2 * after))
     offsets = np.arange(begin, min(end + 1, sound.size)) / _PULSE_RATE - seconds
     phase = np.clip(offsets / np.where(offsets < 0.0, 0.2 * before, 0.2 * after), -1.0, 1.0)

@@ -294,7 +294,7 @@ def sweep_of(
     cache: Cache | str | Path | None,
     fields: Mapping[str, object],
 ) -> Sweep:
-    """Create the sweep of ``Lab.sweep``; ``fields`` are its keywords. Raises RequestInvalid."""
+    """Create a sweep as ``Lab.sweep`` does; ``fields`` are the keywords of ``Lab.sweep``. Raises RequestInvalid."""
     numbers: Any = (value.item() if isinstance(value, np.generic) else value for value in (repeats, seed))
     repeats, seed = numbers
     speakers = dict(labs) or {ONLY: lab}

@@ -141,8 +141,8 @@ class ExecutorWorkers(Workers):
 def _let_fail(future: Future[Take]) -> None:
     """Allow a broken process pool to set its error on a cancelled future.
 
-    In Python before 3.13, this would raise an error in the pool's thread and end it; at exit, the interpreter would then
-    wait for the pool's processes forever.
+    In Python before 3.13, setting this error would raise an exception in the pool's thread and end the thread; at exit, the
+    interpreter would then wait for the pool's processes forever.
     """
     fail = future.set_exception
 
