@@ -108,6 +108,13 @@ def delete_voice(backend: Backend, id: str) -> None:
     backend.delete_voice(id)
 
 
+def current_capabilities(backend: Backend) -> Capabilities:
+    """Return a backend's capabilities, with the current fingerprint of a function whose objects may have changed."""
+    renew: Callable[[], object] = getattr(backend, "renew_fingerprint", tuple)
+    renew()
+    return backend.capabilities
+
+
 class VoicelessBackend(Closeable):
     """Base of backends that store no voice models."""
 

@@ -533,6 +533,86 @@ def test_the_fingerprint_does_not_depend_on_calls() -> None:
     assert fingerprint_of(tts) == before
 
 
+def _weighted(weights: np.ndarray[Any, Any]) -> tuple[Library, Callable[[str], Any]]:
+    owner = Library(weights=weights, scale=1.0)
+
+    def tts(text: str) -> object:
+        return SINE * owner.weights[-1] * owner.scale, RATE
+
+    return owner, tts
+
+
+@pytest.mark.parametrize("use", ["sweep", "speak", "cached"])
+def test_a_model_that_changes_after_connect_gets_takes_of_its_own(use: str, tmp_path: Path) -> None:
+    owner, tts = _weighted(np.full(100_000, 0.4))
+    cached = {"cache": tmp_path} if use == "cached" else {}
+
+    def peak_and_take(lab: vl.Lab) -> tuple[float, Any]:
+        clip = lab.sweep("One.", cache=tmp_path).run().clip() if use == "sweep" else lab.speak("One.", temperature=0)
+        return round(float(np.abs(clip.samples).max()), 2), clip.take
+
+    lab = vl.connect(tts, **cached)  # type: ignore[arg-type]
+    first = peak_and_take(lab)
+    owner.weights[:] = 0.8
+    second = peak_and_take(lab)
+    owner.scale = 1.5
+    third = peak_and_take(lab)
+    assert [first[0], second[0], third[0]] == [0.12, 0.24, 0.36]
+    assert len({first[1].fingerprint, second[1].fingerprint, third[1].fingerprint}) == 3
+    owner.scale, owner.weights = 1.0, np.full(100_000, 0.4)  # the first weights, in another array
+    for again in (lab, vl.connect(tts, **cached)):  # type: ignore[arg-type]
+        peak, take = peak_and_take(again)
+        assert (peak, take.fingerprint, take.cached) == (0.12, first[1].fingerprint, use != "speak")
+    factory = pickle.loads(pickle.dumps(lab.factory))  # noqa: S301 - of this test
+    assert factory().capabilities.fingerprint == first[1].fingerprint
+
+
+def test_what_a_function_changes_itself_does_not_change_its_fingerprint(tmp_path: Path) -> None:
+    owner = Library(model=None, count=0)
+
+    def tts(text: str) -> object:
+        owner.model = owner.model or Library(weights=np.full(3, 0.25))
+        owner.count += 1
+        return SINE * owner.model.weights[0], RATE
+
+    lab = vl.connect(tts)
+    for count in (2, 2):
+        assert lab.sweep(["One.", "Two."], cache=tmp_path).run().notes == ()
+        assert owner.count == count
+    owner.model.weights[:] = 0.5  # type: ignore[attr-defined]
+    assert not any(row.cached for row in lab.sweep(["One.", "Two."], cache=tmp_path).run().rows)
+    assert vl.connect(tts).speak("One.").notes == ()
+
+
+def test_weights_that_change_while_a_sweep_runs_are_noted_and_no_take_has_another_models_fingerprint(
+    tmp_path: Path,
+) -> None:
+    weights, running, changed = np.full(3, 0.25), threading.Event(), threading.Event()
+
+    def tts(text: str) -> object:
+        if text == "Three.":
+            running.set()
+            assert changed.wait(20)
+        return SINE * weights[0], RATE
+
+    lab = vl.connect(tts)
+    texts = ["One.", "Two.", "Three.", "Four."]
+    work = lab.sweep(texts, cache=tmp_path).start()
+    assert running.wait(20)
+    weights[:] = 0.5
+    changed.set()
+    assert work.wait(20)
+    one, two, three, four = (outcome.take for outcome in work.outcomes)
+    assert one.fingerprint == two.fingerprint != four.fingerprint  # type: ignore[union-attr]
+    assert three.notes == ("Objects that tts uses changed during this take, so no cache reuses it.",)  # type: ignore[union-attr]
+    note = "tts changed while the sweep ran: its takes have 3 fingerprints"
+    table = lab.sweep(texts, cache=tmp_path).table(work)
+    assert table.notes == (f'{note}, which frame(also=["fingerprint"]) lists; run the sweep again.',)
+    again = lab.sweep(texts, cache=tmp_path).run()
+    assert [row.cached for row in again.rows] == [False, False, False, True]
+    assert {round(float(np.abs(row.take.clip().samples).max()), 2) for row in again.rows if row.take} == {0.15}
+
+
 def test_fingerprints_of_long_chains_and_of_shared_and_recursive_values() -> None:
     def chained(value: int) -> Any:
         scope: dict[str, Any] = {"VALUE": value}

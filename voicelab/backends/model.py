@@ -223,7 +223,7 @@ class ModelBackend(VoicelessBackend, ABC):
         return SpeechStream(
             audio(),
             call=call,
-            backend=self._capabilities,
+            backend=self.capabilities,
             seed=seed,
             on_close=stop.set,
             notes=lambda: tuple(dict.fromkeys(notes)),

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from voicelab.backend import Backend, SpeechStream, StreamSummary, delete_voice, list_voices
+from voicelab.backend import Backend, SpeechStream, StreamSummary, current_capabilities, delete_voice, list_voices
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call, check_text_length
 from voicelab.clip import Take, Timing, take_key
@@ -46,6 +46,10 @@ class BackendWrapper:
     def capabilities(self) -> Capabilities:
         """Capabilities of the wrapped backend."""
         return self.backend.capabilities
+
+    def renew_fingerprint(self) -> None:
+        """Renew the fingerprint, if the backend is a function."""
+        current_capabilities(self.backend)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Create a voice model. Raises the errors of the backend."""
@@ -90,7 +94,7 @@ class CachedBackend(BackendWrapper):
 
         Raises the errors of the backend. A take that cannot be stored is returned with a note.
         """
-        capabilities = self.backend.capabilities
+        capabilities = current_capabilities(self.backend)
         call = check_call(call, capabilities)
         deterministic = call.request.temperature == 0.0 or (call.seed is not None and capabilities.seed == "exact")
         if not deterministic:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from voicelab.backend import Backend
+from voicelab.backend import Backend, current_capabilities
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Take, take_key
@@ -130,11 +130,12 @@ class Cache:
 
         A take that cannot be stored is returned with a note. Raises the errors of the backend.
         """
-        call = check_call(call, backend.capabilities)
-        cached, notes = self.look(take_key(call, backend.capabilities.fingerprint, repeat))
+        capabilities = current_capabilities(backend)
+        call = check_call(call, capabilities)
+        cached, notes = self.look(take_key(call, capabilities.fingerprint, repeat))
         if cached is not None:
             return cached
-        return self.keep(backend.synthesize(call).take(repeat), *notes, backend=backend.capabilities)
+        return self.keep(backend.synthesize(call).take(repeat), *notes, backend=capabilities)
 
     def look(self, key: str) -> tuple[Take | None, tuple[str, ...]]:
         """Look up a key; return its take, or None with notes for the take that will replace it. Counts a hit or miss.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from voicelab.backend import Backend
+from voicelab.backend import Backend, current_capabilities
 from voicelab.call import Call, Knob, is_field, short_name
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import take_key
@@ -138,14 +139,14 @@ class Sweep(Shown):
         The duration ratio and the real-time factor come from cached takes.
         """
         caches = caches or (self.cache or Cache(),)
-        jobs = self.jobs()
+        capabilities, jobs = self._capabilities(), self.jobs()
         keys = [self.key(job) for job in jobs]
         present = {key: cache for cache in reversed(caches) for key in keys if key in cache}
         missing = [job for job, key in zip(jobs, keys, strict=True) if key not in present]
         sample = list(present)[:: max(len(present) // _SAMPLE_COUNT, 1)]
         learned = [pace for key in sample if (pace := _pace(present[key], key))]
         rate, rtf = (statistics.median(values) for values in zip(*learned, strict=True)) if learned else (1.0, None)
-        return estimate(missing, self._capabilities(), cached=len(jobs) - len(missing), rate=rate, rtf=rtf)
+        return estimate(missing, capabilities, cached=len(jobs) - len(missing), rate=rate, rtf=rtf)
 
     def start(
         self,
@@ -174,6 +175,7 @@ class Sweep(Shown):
         """
         if budget is not None and not isinstance(budget, Budget):
             raise RequestInvalid.of("budget", f"must be a Budget, got {type(budget).__name__}")
+        capabilities = self._capabilities()
         workers = workers_for(executor, self.backends, self.factories, concurrency)
         number = isinstance(requests_per_minute, int | float) and not isinstance(requests_per_minute, bool)
         if requests_per_minute is not None and not (number and requests_per_minute > 0):
@@ -181,7 +183,6 @@ class Sweep(Shown):
                 "requests_per_minute", f"must be a number greater than 0, got {shown_value(requests_per_minute)}"
             )
         gap = 60.0 / requests_per_minute if requests_per_minute else 0.0
-        capabilities = self._capabilities()
         cache = Cache() if self.cache is None and folder is None else self.cache
         folder_caches = () if folder is None else (Cache(folder, max_bytes=None),)
         caches = folder_caches if cache is None else (*folder_caches, cache)
@@ -213,7 +214,7 @@ class Sweep(Shown):
         return self.table(work)
 
     def _capabilities(self) -> dict[str, Capabilities]:
-        return {name: backend.capabilities for name, backend in self.backends.items()}
+        return {name: current_capabilities(backend) for name, backend in self.backends.items()}
 
     def table(self, work: SweepRun | None = None) -> TakeTable:
         """Return the table of the grid; takes that ``work`` has not completed have the state "waiting"."""
@@ -224,6 +225,12 @@ class Sweep(Shown):
         repeats = tuple(range(self.repeats))
         columns.append(Column(REPEAT, repeats, tuple(map(str, repeats))))
         state, notes = ("waiting", ()) if work is None else (work.state, work.notes)
+        made = {(each.job.cell.backend, each.take.fingerprint): each.take for each in outcomes.values() if each.take}
+        for name, count in Counter(name for name, _ in made).items():
+            if count > 1:
+                model = next(take.backend for (backend, _), take in made.items() if backend == name)
+                note = f"{model} changed while the sweep ran: its takes have {count} fingerprints"
+                notes = (*notes, f'{note}, which frame(also=["fingerprint"]) lists; run the sweep again.')
         return TakeTable(tuple(columns), rows, notes=(*notes, *device_notes(rows)), state=state)
 
 

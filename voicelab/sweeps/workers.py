@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from voicelab.backend import Backend, SpeechStream
+from voicelab.backend import Backend, SpeechStream, current_capabilities
 from voicelab.call import Call
 from voicelab.clip import Take
 from voicelab.errors import ExecutorError
@@ -101,7 +101,7 @@ class ExecutorWorkers(Workers):
             if self._factories is None:
                 future = self._executor.submit(self._make, job)
             else:
-                fingerprint = self._backends[name].capabilities.fingerprint
+                fingerprint = current_capabilities(self._backends[name]).fingerprint
                 future = self._executor.submit(make_there, self._factories[name], job.call, job.repeat, fingerprint)
                 _let_fail(future)
         except RuntimeError as error:  # the base class of BrokenExecutor
