@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from voicelab.call import EXTRA, Call, Knob, KnobValue, VoicePreset, is_field, short_name
+from voicelab.call import EXTRA, Call, Knob, KnobValue, VoicePreset, is_field, short_name, thawed
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError, FieldError, RequestInvalid, StoreError
 from voicelab.schema import DEFAULT_MODEL, MODELS, Model, ProsodyControl, TTSRequest
@@ -256,8 +256,11 @@ def ignored_notes(call: Call, capabilities: Capabilities) -> Iterable[str]:
     yield from read_tags(call.request.text, call.model).notes
     if capabilities.open_ended and call.model not in capabilities.models:
         yield f"The service decides on model {call.model!r}, which is not one of {', '.join(capabilities.models)}."
-    if extra := [name.removeprefix(EXTRA) for name, _ in call.knobs if name.startswith(EXTRA)]:
-        yield f"Sent unchecked, and possibly ignored by the service: {', '.join(extra)}."
+    extra = {name.removeprefix(EXTRA): thawed(value) for name, value in call.knobs if name.startswith(EXTRA)}
+    if sent := [name for name, value in extra.items() if value is not None]:
+        yield f"Sent unchecked, and possibly ignored by the service: {', '.join(sent)}."
+    if unsent := [name for name, value in extra.items() if value is None]:
+        yield f"Not sent: {', '.join(unsent)}."
     if has_both := call.request.reference_id is not None and bool(call.request.references):
         yield "references had no effect: the call also has a voice, which takes precedence."
     for support in capabilities.fields:

@@ -49,10 +49,13 @@ def test_floating_types_become_float32() -> None:
     assert as_samples([0.5]).tolist() == [0.5]
 
 
-@pytest.mark.parametrize("rate", [0, -1, 10**9, 44100.0, True, None, "44100"])
+@pytest.mark.parametrize("rate", [0, -1, 24, 999, 10**9, 44100.0, True, None, "44100"])
 def test_invalid_rates_are_rejected_by_name(rate: Any) -> None:
     with pytest.raises(AudioError, match="sampling_rate must be"):
         check_rate(rate, "sampling_rate")
+    if rate == 24:
+        with pytest.raises(AudioError, match=r"between 1000 and 768000 Hz, got 24 \(24 kHz is 24000 Hz\)$"):
+            check_rate(rate)
 
 
 @given(st.lists(st.integers(-32768, 32767), max_size=50))

@@ -171,6 +171,7 @@ def test_a_tensor_and_a_path_are_returned_values(tmp_path: Path) -> None:
         ((SINE, "24000"), "sample rate that must be an integer in Hz, got '24000'"),
         ((SINE, None), "sample rate"),
         ((SINE, 0), "sample rate"),
+        ((SINE, 24), r"sample rate that must be between 1000 and 768000 Hz, got 24 \(24 kHz is 24000 Hz\)$"),
         ((SINE, 24_000.5), r"sample rate that must be an integer in Hz, got 24000\.5"),
         ((SINE, float("nan")), "sample rate"),
         (SINE, r"must return \(samples, rate\), a Clip, .* got ndarray"),
@@ -579,7 +580,7 @@ def test_what_a_function_changes_itself_does_not_change_its_fingerprint(tmp_path
     for count in (2, 2):
         assert lab.sweep(["One.", "Two."], cache=tmp_path).run().notes == ()
         assert owner.count == count
-    owner.model.weights[:] = 0.5  # type: ignore[attr-defined]
+    owner.model.weights[:] = 0.5
     assert not any(row.cached for row in lab.sweep(["One.", "Two."], cache=tmp_path).run().rows)
     assert vl.connect(tts).speak("One.").notes == ()
 

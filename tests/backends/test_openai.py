@@ -367,6 +367,7 @@ def test_an_unknown_server_is_sent_seeds_with_a_note(script: Script) -> None:
         body = json.loads(script.asked[-1].partition(b"\r\n\r\n")[2])
         assert (body["seed"], body["stream"], body["top_k"], "voice" in body) == (3, False, 0, False)
         assert any("does not confirm seed 3" in note for note in take.notes)  # type: ignore[union-attr]
+        assert take.notes[-1] == "Not sent: voice."  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.backends.conftest import RECORD, REQUEST, Script, chunked, hang_up, r
 from tests.served import until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
+from voicelab.audio.encoders import wav_header
 from voicelab.audio.formats import encode
 from voicelab.backends.caller import BlockingTransport, Caller, RetryPolicy
 from voicelab.backends.service import ServiceBackend
@@ -238,9 +239,10 @@ def test_the_service_judges_model_names_and_extra_fields(script: Script) -> None
         sent = body(asked)
         assert (sent["features"], sent["opus_bitrate"], sent["reference_id"]) == (["quality-guard"], 24_000, ["a", "b"])
         assert "latency" not in sent
-        assert take.notes[:2] == (  # type: ignore[union-attr]
+        assert take.notes[:3] == (  # type: ignore[union-attr]
             "The service decides on model 's2.1-pro-free', which is not one of s1, s2-pro.",
-            "Sent unchecked, and possibly ignored by the service: features, latency, opus_bitrate, reference_id.",
+            "Sent unchecked, and possibly ignored by the service: features, opus_bitrate, reference_id.",
+            "Not sent: latency.",
         )
         assert call_of(json.loads(json.dumps(call_record(take.call))), bytes) == take.call  # type: ignore[arg-type, union-attr]
         call = take.call  # type: ignore[union-attr]
@@ -288,6 +290,8 @@ def test_the_voices_of_the_caller_are_listed_where_the_service_has_a_list(script
         ("application/json", b'{"error": "no credit"}', "sent application/json instead of audio"),
         ("text/html", b"<html>", "sent text/html instead of audio"),
         ("audio/wav", b"", "the service sent no audio"),
+        ("audio/wav", wav_header(44_100, 0), "the service sent a WAV file without samples"),
+        ("audio/wav", wav_header(44_100), "the service sent a WAV file without samples"),
     ],
 )
 def test_a_success_without_audio_is_an_error(script: Script, kind: str, content: bytes, message: str) -> None:

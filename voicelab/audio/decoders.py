@@ -106,6 +106,12 @@ def wav_head(data: bytes) -> tuple[int, int | None, bytes]:
     return offset, None, form
 
 
+def is_empty_wav(data: bytes) -> bool:
+    """Return whether a complete file is a WAV file without samples."""
+    begin, size, _ = wav_head(data) if data[:4] in (b"RIFF", b"RF64") else (0, None, b"")
+    return size is not None and begin >= len(data)
+
+
 class _Wav:
     """Decoder of WAV streams with 16-bit samples; the length of a stream may be unknown.
 

@@ -47,7 +47,7 @@ NO_SAMPLES: Samples = np.zeros(0, np.float32)
 NO_SAMPLES.flags.writeable = False
 
 # In Hz. Within these limits, hours of audio have a sample count that fits 32 bits.
-_MIN_RATE, _MAX_RATE = 1, 768_000
+_MIN_RATE, _MAX_RATE = 1000, 768_000
 
 
 def as_samples(value: object, name: str = "samples") -> Samples:
@@ -73,7 +73,8 @@ def check_rate(rate: object, name: str = "rate") -> int:
     if isinstance(rate, bool) or not isinstance(rate, int | np.integer):
         raise AudioError(f"{name} must be an integer in Hz, got {shown_value(rate)}")
     if not _MIN_RATE <= rate <= _MAX_RATE:
-        raise AudioError(f"{name} must be between {_MIN_RATE} and {_MAX_RATE} Hz, got {rate}")
+        hint = f" ({rate} kHz is {rate}000 Hz)" if 1 < rate < _MIN_RATE else ""
+        raise AudioError(f"{name} must be between {_MIN_RATE} and {_MAX_RATE} Hz, got {rate}{hint}")
     return int(rate)
 
 

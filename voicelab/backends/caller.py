@@ -26,6 +26,7 @@ from typing import Any, TypeVar, get_args
 
 import httpx
 
+from voicelab.audio.decoders import is_empty_wav
 from voicelab.backends import wire
 from voicelab.capabilities import Capabilities
 from voicelab.errors import (
@@ -352,7 +353,8 @@ class Audio:
     async def chunk(self) -> bytes:
         """Return the next chunk of audio, b"" at the end.
 
-        Raises StreamTruncated with the partial audio, ServiceTimeout, and Cancelled if the stream was closed.
+        Raises StreamTruncated with the partial audio, ServiceTimeout, Cancelled if the stream was closed, and ServiceError if
+        the audio has no samples.
         """
         if self._first_chunk:
             chunk, self._first_chunk = self._first_chunk, b""
@@ -362,6 +364,8 @@ class Audio:
             except _READ_ERRORS as error:
                 self._transport.check()
                 raise self._truncated(error) from error
+            if not chunk and is_empty_wav(b"".join(self._chunks)):
+                raise wire.error_of(ServiceError, "the service sent a WAV file without samples", self.answer)
         self._chunks.append(chunk)
         return chunk
 
