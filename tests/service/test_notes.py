@@ -89,6 +89,14 @@ def test_the_sentence_of_the_issue(engine: LocalBackend, service: Service) -> No
     assert notes == NOTES == engine.synthesize(Call.of(TEXT, seed=1)).take().notes
 
 
+def test_ignored_fields_of_a_body_are_noted(service: Service) -> None:
+    body = {"text": "Plain words.", "seed": 3, "temprature": 0.1, "prosody": {"speed": 1.1, "pitch": 2}, "é\n": 1}
+    answer = service.speak(**body, max_new_tokens=60)
+    note = "Ignored, because the interface has no such fields: seed, temprature, \\xe9\\n, prosody.pitch"
+    assert json.loads(answer.headers[HEADER]) == [f"{note}; a seed is sent in the header x-voicelab-seed."]
+    assert HEADER not in service.speak("Plain words.", max_new_tokens=60).headers
+
+
 def test_notes_on_references_in_messagepack(engine: LocalBackend, service: Service) -> None:
     sound = engine.synthesize(_call("One two three four five six seven.", max_new_tokens=60)).clip().to_bytes("wav")
     call = _call("Hello there.", references=[ReferenceAudio(audio=sound, text="One two three.")], max_new_tokens=40)

@@ -48,6 +48,7 @@ from voicelab.service.requests import (
     body_kind,
     decode_body,
     form_fields,
+    ignored_fields,
     media_type,
     read_body,
     read_form,
@@ -214,6 +215,7 @@ class _Service:
             arrival=arrival,
             settle=partial(self._settle, key, speech, counted),
             events=request.url.path == SPEECH and asks_for_events(wire),
+            notes=ignored_fields(wire) if read == self._interface_call else (),
         )
 
     def _interface_call(self, request: Request, wire: object, kind: BodyKind, malformed: list[FieldError]) -> Call:

@@ -21,9 +21,10 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from voicelab.errors import AuthenticationError, FieldError, RequestInvalid
-from voicelab.schema import VoiceCreate
+from voicelab.errors import AuthenticationError, FieldError, RequestInvalid, some
+from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate
 from voicelab.service.concurrency import run_in_executor
+from voicelab.service.openapi import SEED_HEADER
 
 BodyKind = Literal["json", "msgpack"]
 
@@ -43,6 +44,7 @@ _MAX_INLINE_BYTES = 64 * 1024  # longer bodies are decoded in a thread
 MAX_PARTS: Final = 128
 """Maximum number of parts of a form; a voice model has up to 20 recordings and transcripts, tags and a few fields."""
 
+_MAX_LISTED = 8
 _FILE_FIELDS = ("voices", "cover_image")
 _LIST_FIELD = re.compile(r"(voices|texts|tags)(?:\[([0-9]{0,4})\])?", re.ASCII)
 _MAX_TEXT_BYTES = 256 * 1024
@@ -110,6 +112,17 @@ async def _receive(request: Request, limit: int, seconds: float, feed: Callable[
         # The connection must be closed, because the rest of the body would be parsed as the next request.
         message = f"The body did not arrive within {seconds:g} s"
         raise HTTPException(408, message, {"connection": "close"}) from None
+
+
+def ignored_fields(wire: object) -> tuple[str, ...]:
+    """Return a note on the fields of a speech request that the interface does not have; an empty tuple if there are none."""
+    fields = wire if isinstance(wire, dict) else {}
+    names = [ascii(name)[1:-1] for name in fields if name not in TTSRequest.model_fields]
+    if isinstance(prosody := fields.get("prosody"), dict):
+        names += [f"prosody.{ascii(name)[1:-1]}" for name in prosody if name not in ProsodyControl.model_fields]
+    seed = f"; a seed is sent in the header {SEED_HEADER}" if "seed" in names else ""
+    listed = some([name[:40] for name in names], _MAX_LISTED)
+    return (f"Ignored, because the interface has no such fields: {listed}{seed}.",) if names else ()
 
 
 async def decode_body(executor: Executor, body: bytes, kind: BodyKind) -> object:

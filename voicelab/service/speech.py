@@ -51,6 +51,7 @@ class SpeechResponse(Response):
         arrival: reserved queue position.
         settle: awaited once at the end, with the number of bytes of audio sent, and whether the response is complete.
         events: send server-sent events.
+        notes: notes on the request, sent before those of the backend.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class SpeechResponse(Response):
         arrival: Arrival,
         settle: Callable[[int, bool], Coroutine[None, None, None]],
         events: bool = False,
+        notes: Sequence[str] = (),
     ) -> None:
         # Not Response.__init__, which sets a body and its length.
         self.status_code = 200
@@ -76,6 +78,7 @@ class SpeechResponse(Response):
         self._arrival = arrival
         self._settle = settle
         self._events = events
+        self._notes = notes
         self._sent = 0
         self._complete = False
         self._settled = False
@@ -141,8 +144,8 @@ class SpeechResponse(Response):
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         if bridge.seed is not None:
             headers.append((SEED_HEADER.encode(), str(bridge.seed).encode()))
-        if bridge.notes:
-            headers.append((NOTES_HEADER.encode(), header_of_notes(bridge.notes)))
+        if notes := [*self._notes, *bridge.notes]:
+            headers.append((NOTES_HEADER.encode(), header_of_notes(notes)))
         record = RECORD.get()
         record.first_audio_s = time.perf_counter() - record.start
         # Without a content length the server uses chunked transfer encoding.

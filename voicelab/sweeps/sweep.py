@@ -225,12 +225,14 @@ class Sweep(Shown):
         repeats = tuple(range(self.repeats))
         columns.append(Column(REPEAT, repeats, tuple(map(str, repeats))))
         state, notes = ("waiting", ()) if work is None else (work.state, work.notes)
-        made = {(each.job.cell.backend, each.take.fingerprint): each.take for each in outcomes.values() if each.take}
-        for name, count in Counter(name for name, _ in made).items():
-            if count > 1:
-                model = next(take.backend for (backend, _), take in made.items() if backend == name)
-                note = f"{model} changed while the sweep ran: its takes have {count} fingerprints"
-                notes = (*notes, f'{note}, which frame(also=["fingerprint"]) lists; run the sweep again.')
+        takes = {(each.job.cell.backend, each.take.fingerprint): each.take for each in outcomes.values() if each.take}
+        counts = Counter((name, take.backend) for (name, _), take in takes.items())
+        notes += tuple(
+            f"{model} changed while the sweep ran: its takes have {count} fingerprints, "
+            'which frame(also=["fingerprint"]) lists; run the sweep again.'
+            for (_, model), count in counts.items()
+            if count > 1
+        )
         return TakeTable(tuple(columns), rows, notes=(*notes, *device_notes(rows)), state=state)
 
 
