@@ -54,7 +54,7 @@ def test_check_prints_effective_limits(run: Run, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("command", "where"),
     [
-        ("serve --check --active 0", "active: --active: "),
+        ("serve --check --active 0", "voicelab: active: --active: must be"),
         ("serve --check --limits nowhere.toml", "nowhere.toml"),
         ("serve --check --log xml", "log: "),
         ("serve --check --metrics x", "metrics: "),

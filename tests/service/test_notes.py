@@ -90,7 +90,13 @@ def test_the_sentence_of_the_issue(engine: LocalBackend, service: Service) -> No
 
 
 def test_ignored_fields_of_a_body_are_noted(service: Service) -> None:
-    body = {"text": "Plain words.", "seed": 3, "temprature": 0.1, "prosody": {"speed": 1.1, "pitch": 2}, "é\n": 1}
+    body: dict[str, Any] = {
+        "text": "Plain words.",
+        "seed": 3,
+        "temprature": 0.1,
+        "prosody": {"speed": 1.1, "pitch": 2},
+        "é\n": 1,
+    }
     answer = service.speak(**body, max_new_tokens=60)
     note = "Ignored, because the interface has no such fields: seed, temprature, \\xe9\\n, prosody.pitch"
     assert json.loads(answer.headers[HEADER]) == [f"{note}; a seed is sent in the header x-voicelab-seed."]

@@ -188,7 +188,7 @@ def options_of(schema_fields: Mapping[str, FieldInfo]) -> Callable[[Callable[...
             try:
                 command(**values, fields=parsed | ({"prosody": prosody} if prosody else {}))
             except RequestInvalid as error:  # named as the options
-                error.change(lambda item: replace(item, loc=(item.loc[0], short_name(item.field))))
+                error.change(lambda item: replace(item, loc=(*item.loc[:-1][:1], short_name(item.field))))
                 raise
 
         # typer must read the signature of run; after wraps() it would read that of the command.
