@@ -195,7 +195,7 @@ class StreamEncoder(OneUse):
     Opus streams state delay and length, and decode to the exact length.
 
     Args:
-        format: wav (size fields 0xFFFFFFFF: unknown), pcm (16-bit little-endian), mp3 or opus.
+        format: wav (with sizes of 0xFFFFFFFF, which means unknown), pcm (16-bit little-endian), mp3 or opus.
         source_rate: rate in Hz of the samples passed to ``feed``.
         sample_rate: rate in Hz of the encoded audio; None for the format's default. Any for wav and pcm,
             32000 or 44100 for mp3, 48000 for opus.

@@ -75,7 +75,7 @@ class Subject:
     results: Results = field(default_factory=dict, repr=False)
 
     def once(self, work: Callable[[Subject], _Result]) -> _Result:
-        """Return ``work(self)``, or raise its Undefined; results are cached, so that metrics share computations."""
+        """Return ``work(self)``, or raise Undefined like ``work``; results are cached, so that metrics share computations."""
         if work not in self.results:
             try:
                 self.results[work] = work(self)

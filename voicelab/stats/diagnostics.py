@@ -104,9 +104,8 @@ def outliers_of(
     """Yield a row per metric and take that is more than 6 robust SDs from its expected value, the furthest first.
 
     The expected value is the median of the take's cell or, where cells have fewer than three takes, the value of the
-    additive model, fitted by J. W. Tukey's median polish. The robust SD is computed from the median of the largest
-    distances, which are as many as the model has residual degrees of freedom. ``labels`` (takes,) are the row labels of the
-    table.
+    additive model, fitted by J. W. Tukey's median polish. The robust SD is computed from the median of the n largest
+    distances, where n is the number of residual degrees of freedom. ``labels`` (takes,) are the row labels of the table.
     """
     sizes = np.bincount(design.cells)
     additive = np.median(sizes) < _MIN_CELL

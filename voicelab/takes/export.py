@@ -1,4 +1,4 @@
-"""Data sets of takes: files, runs, layouts of Hugging Face, LJSpeech, Kaldi, LibriSpeech, LibriTTS, VCTK."""
+"""Data sets of takes: audio files, runs, and the layouts of Hugging Face, LJSpeech, Kaldi, LibriSpeech, LibriTTS and VCTK."""
 
 from __future__ import annotations
 
