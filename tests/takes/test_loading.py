@@ -79,6 +79,13 @@ def test_takes_of_several_sweeps_have_a_note_and_the_columns_that_differ(tones: 
     assert run("c", {"temperature": [0]}, "Two.") == (["temperature", "text"], mixed, 3)
 
 
+def test_a_sweep_over_rows_is_a_complete_run(tones: ToneBackend, tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"text": "One.", "voice": "ben"}, {"text": "Two.", "temperature": 0.2}]
+    Lab(tones).sweep(rows=rows).run(tmp_path / "run")
+    loaded = load(tmp_path / "run")
+    assert (len(loaded), loaded.notes, there(loaded.run).problems) == (2, (), ())
+
+
 def test_named_voices_keep_their_names(tmp_path: Path) -> None:
     made = sweep(ToneBackend(), {"voice": {"Anna": "ada", "Ben": "ben"}}).run(tmp_path / "run")
     assert list(made.frame()["reference_id"]) == ["Anna", "Ben"]

@@ -69,8 +69,8 @@ class Run:
         for take, labels in labelled:
             for name, label in labels.items():
                 value = take_value(take, name)
-                # A sweep may name its voices, and fill in placeholders of a text.
-                free = name == "reference_id" or (name == "text" and "{" in str(label))
+                # A sweep may name its voices, fill in placeholders of a text, and label a field that a row does not set.
+                free = name == "reference_id" or (name == "text" and "{" in str(label)) or label == "default"
                 if isinstance(value, str | int | float) and value != label and not free:
                     problems.append(f"Take {take.key[:12]}… is labeled {name} {label!r}, but was made with {value!r}.")
         return tuple(problems)
@@ -79,6 +79,8 @@ class Run:
     def _planned_count(self) -> int | None:
         """Number of takes of the sweep that began the run; None for other writers."""
         match self.about.get("sweep"):
+            case {"takes": int(count)}:
+                return count
             case {"axes": dict(axes), "repeats": int(repeats)} if all(isinstance(each, list) for each in axes.values()):
                 return math.prod(map(len, axes.values())) * repeats
         return None

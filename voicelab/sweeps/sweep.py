@@ -189,7 +189,7 @@ class Sweep(Shown):
         if budget is not None:
             budget.check(self.estimate(*caches))
         axes = {axis.name: list(axis.labels) for axis in self.axes}
-        about = {"sweep": {"axes": axes, "repeats": self.repeats, "seed": self.seed}}
+        about = {"sweep": {"axes": axes, "repeats": self.repeats, "seed": self.seed, "takes": len(self)}}
         journal = None if folder is None else Journal(folder, capabilities.values(), about=about)
         context = RunContext(workers, caches, capabilities, cache, journal, budget or Budget(), gap)
         return SweepRun(self.jobs(), context, listener)
