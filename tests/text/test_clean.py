@@ -72,6 +72,7 @@ def test_other_languages_in_latin_letters_are_noted(text: str, language: str) ->
         "The birch canoe slid on the smooth planks.",
         "We met in Las Vegas, in de la Cruz, and on El Camino Real.",
         "I was on a bus to die for, so come on, son.",
+        "1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 4. O-O",
     ],
 )
 def test_english_is_not_mistaken_for_another_language(text: str) -> None:

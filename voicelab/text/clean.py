@@ -382,7 +382,7 @@ LANGUAGES: Final = {"en": "English", "zh": "Mandarin"}
 FREQUENT: Final = word_lists("languages")
 """Frequent short words by language, to detect texts in Latin letters that are not English."""
 
-_WORDS = re.compile(r"[^\W\d_]+")
+_WORDS = re.compile(r"(?<!\w)[^\W\d_]+(?!\w)")
 _MIN_WORDS: Final = 5
 _KANA: Final = re.compile("[\u3041-\u3096\u30a1-\u30fa]")
 

@@ -221,9 +221,7 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     "per": lambda m: f"每{_RAISED[m['power']]}{_UNITS[m['unit']]}" if m["unit"] else "每秒" if m["second"] else "每",
     "model": lambda m: f" {telephone(*re.findall('[0-9]+', m['groups'] or m['num']))}",
     "operator": lambda m: _OPERATORS[(m.lastindex or 1) - 1][1],
-    "code": lambda m: " ".join(
-        telephone(part) if part.isdigit() else part for part in re.findall("[0-9]+|[A-Z]", m.group())
-    ),
+    "code": lambda m: re.sub("[0-9]+|[A-Z](?!$)", lambda part: f"{telephone(part[0]) or part[0]} ", m.group()),
     "chain": lambda m: ", ".join(digits(group) for group in m.group().split("-")),
     "sign by name": lambda m: _SIGNS[m["sign"]],
     "slash": lambda m: ", " if m["or"] is None else "",
