@@ -33,3 +33,39 @@ def test_axes_and_blocks_may_be_named_by_aliases_of_fields() -> None:
     assert list(effects(frame, "speed", "f0", blocks=["text", "voice"]).frame.axis) == ["prosody.speed"]
     with pytest.raises(ArgumentError, match="axes: there is no column 'volume'"):
         effects(frame, "volume", "f0")
+
+
+def takes(*settings: dict[str, object], repeats: int = 3) -> pd.DataFrame:
+    """Return a table of three texts with these settings, whose F0 depends on the voice only."""
+    draw = np.random.default_rng(1)
+    rows = [
+        {"text": text, **setting, "f0_median": 100.0 + 50.0 * (setting["reference_id"] == "clara") + draw.normal()}
+        for text in "abc"
+        for setting in settings
+        for _ in range(repeats)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_settings_that_vary_with_an_axis_or_within_cells_are_noted() -> None:
+    voices, speeds = ("marlow", "clara"), (1.0, 1.2)
+    grid = [{"reference_id": voice, "prosody.speed": speed, "pitch": 1} for voice in voices for speed in speeds]
+    confounded = "the effect of prosody.speed may be that of reference_id."
+    for settings in (grid[::3], grid[:3]):  # the voice varies with the speed, or a cell is missing
+        result = effects(takes(*settings), "speed", blocks="text")
+        assert any(note.endswith(confounded) for note in result.notes)
+    table = takes(*grid)
+    assert not [note for note in effects(table, ["speed", "voice"], blocks="text").notes if "neither" in note]
+    result = effects(table, "speed")
+    assert result.mixed == ("text", "reference_id")
+    (note,) = (note for note in result.notes if "neither" in note)
+    assert note.startswith("text and reference_id are neither an axis nor in blocks: the residual SD includes")
+    axes = result.plot()
+    assert "difference in SD of takes that differ in text and reference_id" in axes.get_xlabel()
+    axes.figure.draw_without_rendering()  # type: ignore[union-attr]
+    assert axes.xaxis.label.get_window_extent().x1 <= axes.figure.bbox.width
+    # A key column of a table of takes is a setting, even if it is no field.
+    table["pitch"] = np.arange(len(table)) % 2
+    assert effects(table, ["speed", "voice"], "f0_median", blocks="text").mixed == ()
+    table.attrs["keys"] = ["text", "pitch", "repeat"]
+    assert effects(table, ["speed", "voice"], "f0_median", blocks="text").mixed == ("pitch",)

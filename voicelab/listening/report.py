@@ -63,7 +63,7 @@ votes.csv: all responses; counts = True marks the analyzed responses
 
 Recompute the main figures from votes.csv, without voicelab:
 
-    python analysis.py     needs pandas, scipy and statsmodels (voicelab does not install it: pip install statsmodels)
+    python analysis.py     needs pandas and scipy
     Rscript analysis.R     needs lme4, lmerTest and ordinal
 """
 _STYLE: Final = """

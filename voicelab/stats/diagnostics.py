@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from voicelab.stats.estimate import p_text
 from voicelab.stats.factors import (
     Design,
     Noise,
+    build,
     contrasts_of,
     noise_of,
     over_texts,
@@ -22,6 +24,9 @@ from voicelab.stats.factors import (
     text_profiles,
     without_rounding,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Maximum number of elements of the matrix (takes, combinations of two axes), which is 80 MB.
 _MAX_MATRIX = 10_000_000
@@ -200,3 +205,38 @@ def small_level_notes(design: Design, noise: Noise, axes: Sequence[str]) -> Iter
                 f"{axis} {design.levels[number][names[index]]} is not tested: {takes[index]:.0f} takes, another level "
                 f"{takes.max():.0f}, too unequal for a test that assumes equal variances; add repeats."
             )
+
+
+def unnamed_columns(
+    frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], settings: Sequence[str]
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return the settings that vary within cells of axes and blocks, and notes on settings that are neither.
+
+    A setting is confounded with an axis if its values are not equally frequent at the levels of the axis, where the other
+    axes and the blocks are the same.
+    """
+    mixed, notes = [], []
+    for name in settings:
+        if name in {*axes, *blocks} or frame[name].map(repr).nunique() < 2:
+            continue
+        design, _ = build(frame, [*axes, name], blocks)
+        codes = design.codes[len(axes)]
+        named = replace(design, codes=np.delete(design.codes, len(axes), axis=0))
+        if np.unique(np.stack([named.cells, codes]), axis=1).shape[1] > np.unique(named.cells).size:
+            mixed.append(name)
+        for number, axis in enumerate(axes):
+            counts = np.zeros((int(named.strata(number).max()) + 1, len(design.levels[number]), int(codes.max()) + 1))
+            np.add.at(counts, (named.strata(number), design.codes[number], codes), 1.0)
+            shares = counts / counts.sum(axis=2, keepdims=True).clip(1.0)
+            low = np.where(counts.any(axis=2, keepdims=True), shares, math.inf).min(axis=1)
+            if (shares.max(axis=1) - low > _MIRRORED).any():
+                notes.append(
+                    f"{name} is neither an axis nor in blocks, and its values are not equally frequent at the levels of "
+                    f"{axis}: the effect of {axis} may be that of {name}."
+                )
+    if mixed:
+        listed, verb = " and ".join(mixed), "is" if len(mixed) == 1 else "are"
+        notes.append(
+            f"{listed} {verb} neither an axis nor in blocks: the residual SD includes the differences between values."
+        )
+    return tuple(mixed), notes

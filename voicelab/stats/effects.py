@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from voicelab.stats.diagnostics import (
     outlier_notes,
     outliers_of,
     small_level_notes,
+    unnamed_columns,
 )
 from voicelab.stats.estimate import (
     Estimate,
@@ -106,7 +107,8 @@ class Effects(Shown):
     ``outliers``: a row per metric and take that lies more than 6 robust SDs from its ``expected`` value. ``z`` is the
     distance in robust SDs, and ``row`` the take's label. Outliers are not excluded.
 
-    ``notes`` are sentences on assumptions and exclusions.
+    ``notes`` are sentences on assumptions and exclusions. ``mixed`` are the settings that vary within the cells, because they
+    are neither axes nor blocks, so that the residual SD includes their differences.
     """
 
     frame: pd.DataFrame = field(repr=False)
@@ -116,6 +118,7 @@ class Effects(Shown):
     outliers: pd.DataFrame = field(repr=False)
     confidence: float
     notes: tuple[str, ...] = ()
+    mixed: tuple[str, ...] = ()
 
     @property
     def sorted(self) -> pd.DataFrame:
@@ -180,9 +183,9 @@ class Effects(Shown):
         """Plot the contrasts with their intervals in units of the residual SD.
 
         If texts are a block, the interval treats texts as random; a thick, pale interval treats them as fixed. The band
-        is ±1 SD of repeated takes or, if no cell is repeated, of the additive model's residuals. A mark is filled if
-        its interval excludes 0 and the Holm-corrected p of the effect is at most ``alpha``. ``axes`` defaults to a new
-        figure.
+        is ±1 SD of repeated takes (of all takes of a cell, if other settings vary within it) or, if no cell is repeated, of
+        the additive model's residuals. A mark is filled if its interval excludes 0 and the Holm-corrected p of the effect is
+        at most ``alpha``. ``axes`` defaults to a new figure.
         """
         return _draw(self, axes, alpha)
 
@@ -197,10 +200,12 @@ def effects(
     confidence: float = 0.95,
     robust: bool = False,
     totals: Mapping[str, str] | None = None,
+    settings: Sequence[str] = (),
 ) -> Effects:
     """Test the main effect of each axis on each metric: see ``voicelab.effects``.
 
-    ``metrics`` defaults to all numeric columns except axes, blocks and totals.
+    ``metrics`` defaults to all numeric columns except axes, blocks and totals. ``settings`` are the columns of settings of
+    the takes; a note names those that vary although they are neither axes nor blocks.
     """
     axis_names, block_names, metric_names = _columns(frame, axes, blocks, metrics, totals or {})
     tables = _Tables(confidence, robust)
@@ -229,6 +234,10 @@ def effects(
             if totals and metric in totals
         ]
     tables.notes += outlier_notes(tables.outliers, "digest" in frame, robust)
+    tables.mixed, notes = unnamed_columns(
+        frame.iloc[np.flatnonzero(defined.any(axis=1))], axis_names, block_names, settings
+    )
+    tables.notes += notes
     tables.notes += filter(None, [note_on(frame, metric_names)])
     return tables.finish(metric_names)
 
@@ -325,6 +334,7 @@ class _Tables:
         self.interactions: list[dict[str, Any]] = []
         self.outliers: list[dict[str, Any]] = []
         self.notes: list[str] = []
+        self.mixed: tuple[str, ...] = ()
         self._error: tuple[str, str] | None = None
 
     def exclude(self, argument: str, reason: str) -> None:
@@ -359,7 +369,7 @@ class _Tables:
             for key in zip(rows["metric"], rows["axis"], strict=True)
         ]
         notes = tuple(dict.fromkeys(self.notes))
-        return Effects(rows, contrasts, variance, interactions, outliers, self.confidence, notes)
+        return Effects(rows, contrasts, variance, interactions, outliers, self.confidence, notes, self.mixed)
 
 
 def _add_design(
@@ -394,7 +404,7 @@ def _add_design(
         profiles = text_profiles(design, values, number, weights)
         random = over_texts(profiles, values)
         if random is None and design.texts is not None:
-            fixed = "fewer than two texts have all levels, so texts are fixed."
+            fixed = "fewer than two texts allow a comparison of all levels, so texts are fixed."
             tables.notes += [f"{metric} by {axis}: {fixed}" for metric in metrics]
         by_suffix = {"": contrasts, **({"_texts": random} if random is not None else {})}
         events = _events(design, values, number, profiles)
@@ -635,11 +645,15 @@ def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
     corrected = [name for name in ("p_holm", "p_texts_holm") if name in result.frame]
     table = result.sorted[["metric", "axis", *corrected]].merge(result.contrasts, on=["metric", "axis"], sort=False)
     noise = result.variance[result.variance.source.isin(list(_NOISE))]
-    sources = " or ".join(_NOISE[source] for source in noise.source.unique())
+    mixed = {"sampling": f"takes that differ in {' and '.join(result.mixed)}"} if result.mixed else {}
+    sources = " or ".join((_NOISE | mixed)[source] for source in noise.source.unique())
     table = table.assign(unit=table.metric.map(noise.set_index("metric")["sd"]))
+    position: Literal["right"] | None = None
     if axes is None:
         import matplotlib.pyplot as plt
 
+        # A centered long label would not fit the figure.
+        position = "right" if len(corrected) > 1 or result.mixed else None
         _, axes = plt.subplots(figsize=(7.0, 1.2 + 0.35 * len(table)), layout="constrained")
     axes.axvspan(-1.0, 1.0, color=_BAND, lw=0, label=f"±1 SD of {sources}")
     axes.axvline(0.0, color=_NEUTRAL_COLOR, lw=0.8)
@@ -663,11 +677,13 @@ def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
         for row in table.to_dict("records")
     ]
     random = ", texts random (wide: texts fixed)" if "low_texts" in table else ""
+    separator = "\n" if position else " "
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(
-        f"difference in SD of {sources}, {percent(result.confidence)} interval{random}\n"
-        f"filled: the interval excludes 0, and Holm-corrected p ≤ {alpha:g}"
+        f"difference in SD of {sources},{separator}{percent(result.confidence)} interval{random}\n"
+        f"filled: the interval excludes 0, and Holm-corrected p ≤ {alpha:g}",
+        loc=position,
     )
     # The legend is above the axes, where it covers no interval.
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, frameon=False, fontsize="small")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from voicelab import stats
-from voicelab.call import field_name
+from voicelab.call import field_name, is_field
 from voicelab.clip import Clip, Take
 from voicelab.display import Shown, view
 from voicelab.errors import ArgumentError, NotFound, check_options, suggestion
@@ -265,6 +265,7 @@ class TakeTable(Shown, metaclass=Guided):
             seeds = [record.get(name) for record in records]
             if name in table and all(isinstance(seed, int | None) for seed in seeds):
                 table[name] = pd.array(seeds, dtype="UInt64")  # a float would round seeds
+        table.attrs["keys"] = [column.name for column in self.columns]
         return with_note(table, chosen, options.get("tools", self.measuring.get("tools")))
 
     df = frame
@@ -628,11 +629,10 @@ def effects(
 
     Results do not depend on the order of rows, except that the baseline of an axis of words is the first level to
     appear. Interactions of two axes are tested, and significant ones are printed first, since main effects are then
-    only averages. Notes name outliers, and metrics that are undefined more often at some levels than at others. Metrics
-    and axes without variation are excluded with a note.
+    only averages. Notes name outliers, metrics that are undefined more often at some levels than at others, and settings that
+    vary although they are neither axes nor blocks. Metrics and axes without variation are excluded with a note.
 
-    Raises ArgumentError for an unknown column, and when every comparison is excluded (an axis with one level, fewer than two
-    takes).
+    Raises ArgumentError for an unknown column, and if every comparison is excluded (one level, fewer than two takes).
     """
     axes, blocks = _field_columns(frame, axes), _field_columns(frame, blocks)
     if metrics is None:
@@ -653,7 +653,14 @@ def effects(
         confidence=confidence,
         robust=robust,
         totals=totals,
+        settings=_settings(frame),
     )
+
+
+def _settings(frame: pd.DataFrame) -> list[str]:
+    """List the columns of items, systems, request fields and key columns; repeats and seeds are no settings."""
+    keys = {*_ITEMS, SYSTEM, *frame.attrs.get("keys", ())} - {REPEAT}
+    return [str(name) for name in frame if name in keys or (is_field(str(name)) and name != "seed")]
 
 
 def _field_columns(frame: pd.DataFrame, names: Sequence[str] | str) -> list[str]:
