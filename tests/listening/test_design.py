@@ -302,7 +302,10 @@ def clips(*systems: str) -> dict[str, Clip]:
         ({"kind": "MUSHRA", "items": {"i": clips("a")}}, "references"),
         ({"kind": "MUSHRA", "items": {"i": clips("a", "reference")}, "references": clips("i")}, "items"),
         ({"kind": "MUSHRA", "items": {"i": clips(*"abcdefghij")}, "references": clips("i")}, "items"),
-        ({"kind": "MUSHRA", "items": {"i": clips("a")}, "references": clips("i"), "checks": 1}, "checks"),
+        (
+            {"kind": "MUSHRA", "items": {"i": clips("a")}, "references": clips("i"), "checks": 1},
+            "checks: .*hidden reference",
+        ),
         ({"kind": "BWS", "items": {"i": clips("a", "b")}}, "items"),
         ({"kind": "BWS", "items": {"i": clips("a", "b", "c")}, "scales": {"style": "How?"}}, "scales"),
         ({"kind": "MOS", "items": {"i": clips("a")}, "scales": {"style": " "}}, "scales"),

@@ -34,6 +34,14 @@ def choices(preferences: Iterable[Iterable[bool]]) -> pd.DataFrame:
     return votes("AB", rows)
 
 
+def test_listeners_who_always_choose_the_same_position_are_named() -> None:
+    table = choices([[True, False] * 3, [True, False, False] * 2]).assign(first=[True] * 6 + [False, False, True] * 2)
+    test = listening_test("AB", "ab", items=6)
+    assert "listener 0 chose the first sound in all 6 trials." in analyze(test, table).notes
+    few = analyze(test, table[table["item"] != "s5"])  # p of five equal choices is above .05
+    assert not [note for note in (*few.notes, *analyze(test, table.drop(columns="first")).notes) if "in all" in note]
+
+
 def rated(kind: str, levels: Mapping[str, Sequence[float]], items: int = 3) -> pd.DataFrame:
     """Return ratings of systems, the same for all items: for each system those of each listener."""
     return votes(

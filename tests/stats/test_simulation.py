@@ -77,6 +77,12 @@ def test_power_increases_with_size_and_decreases_with_tests() -> None:
     plt.close("all")
 
 
+@pytest.mark.parametrize(("kind", "owner"), [("AB", "for the first system"), ("ABX", "of correct responses")])
+def test_planned_shares_are_named_as_shares(kind: Any, owner: str) -> None:
+    plan = plan_test(kind, 0.6, listeners=6, items=6, sd=(0.8, 0.8, 0.0), simulations=100)
+    assert str(plan).startswith(f"power to detect a share of 0.6 {owner} (0.5 is no difference) at 0.05")
+
+
 def test_power_without_difference_is_the_level() -> None:
     null = plan_test("CMOS", 0.0, listeners=(12,), items=(12,), sd=(0.5, 0.5, 0.7), simulations=4000).frame
     assert 0.03 < null.power[0] < 0.065

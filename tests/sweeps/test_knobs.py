@@ -75,6 +75,16 @@ def test_a_model_whose_audio_is_the_same_for_all_texts() -> None:
     assert (found["gain"].verdict, found["gain"].changed) == ("acts", 1.0)
 
 
+def test_a_difference_without_variance_between_repeats_that_differ_is_an_effect() -> None:
+    # The takes differ in pitch by the seed, but neither in their duration nor in the size of the file.
+    def tone(text: str, longer: bool = False, seed: int = 0) -> tuple[np.ndarray, int]:
+        return 0.3 * np.sin(np.arange(2_400 + 1_200 * longer) * (0.1 + seed % 7 / 50)), 24_000
+
+    found = vl.connect(tone).check_knobs("longer")["longer"]
+    assert (found.verdict, found.changed) == ("acts", None)
+    assert "no variance, no p" in str(found)
+
+
 @pytest.mark.parametrize(("hears", "verdict"), [(False, "ignored"), (True, "contradicts")])
 def test_what_is_declared_to_do_nothing_is_held_to_that(hears: bool, verdict: str) -> None:
     ignored = FieldSupport("temperature", ignored="tones are not sampled")

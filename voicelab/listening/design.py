@@ -515,7 +515,8 @@ class ListeningTest:
         }
         for name, kinds in impossible.items():
             if self.kind in kinds and getattr(self, name):
-                raise ArgumentError.of(name, f"must be 0 for {self.kind}, got {getattr(self, name)}")
+                reason = ", whose hidden reference serves as a check" * (name == "checks" and self.kind == "MUSHRA")
+                raise ArgumentError.of(name, f"must be 0 for {self.kind}{reason}, got {getattr(self, name)}")
         for name, allowed in (("scales", SCALED), ("texts", ("transcription",))):
             if getattr(self, name) and self.kind not in allowed:
                 raise ArgumentError.of(name, f"requires a {' or '.join(allowed)} test, got {self.kind}")

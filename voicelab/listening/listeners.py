@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FAILED_CHECKS: Final = 0.25
 _MIN_VARIANCE: Final = 0.1
+# If both sounds are equally likely, p of as many equal choices is at most .05.
+_MIN_EQUAL_CHOICES: Final = 6
 _Failure = tuple[str, str, str, str]
 
 
@@ -44,7 +46,8 @@ def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) 
       playback. If ``complete`` (``frame`` has every stored response), all trials must be answered.
     - MUSHRA: ``voicelab.stats.screen_mushra``.
 
-    In other tests, a note names the listeners who answered less than half of the trials; they are not excluded.
+    In other tests, a note names the listeners who answered less than half of the trials; they are not excluded. In AB and ABX
+    a note names the listeners who always chose the first or always the second of at least six pairs.
 
     Thresholds are those of the P.808 toolkit: B. Naderi & R. Cutler, "An open source implementation of ITU-T Recommendation
     P.808 with validation", Interspeech 2020.
@@ -73,6 +76,11 @@ def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) 
         for name, rule, items, reason in screened.table.itertuples(index=False, name=None):
             failures.append((str(name), rule, ", ".join(str(trials[name, item]) for item in items), reason))
         frame, notes = frame[frame["listener"].isin(screened.kept)], [*notes, *screened.notes]
+    if test.kind in {"AB", "ABX"} and "first" in frame:
+        shares = frame["first"].astype(float).groupby(frame["listener"], sort=False).agg(["mean", "size"])
+        shares = shares[shares["mean"].isin([0.0, 1.0]) & (shares["size"] >= _MIN_EQUAL_CHOICES)]
+        for name, share, count in shares.itertuples(name=None):
+            notes.append(f"{name} chose the {'first' if share else 'second'} sound in all {count} trials.")
     table = pd.DataFrame(failures, columns=["listener", "rule", "trials", "reason"])
     return ScreenedResponses(frame, table, tuple(notes))
 

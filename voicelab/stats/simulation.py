@@ -40,7 +40,7 @@ class PowerPlan:
 
     ``sd`` has the assumed SDs by name, and ``notes`` state limitations of the designs. If the SDs come from a pilot,
     the ends of the interval are the powers at the 95 % limits of the SDs (chi-square with the pilot's degrees of
-    freedom).
+    freedom). In tests of choices (``kind`` AB or ABX), ``difference`` is a share, and 0.5 is no difference.
     """
 
     frame: pd.DataFrame = field(repr=False)
@@ -48,6 +48,7 @@ class PowerPlan:
     sd: dict[str, float]
     alpha: float
     notes: tuple[str, ...] = ()
+    kind: str = ""
 
     def enough(self, power: float = 0.8) -> pd.DataFrame:
         """Return the designs with at least this power, sorted by number of responses (or takes)."""
@@ -56,7 +57,11 @@ class PowerPlan:
 
     def __str__(self) -> str:
         sds = ", ".join(f"{name} {value:.3g}" for name, value in self.sd.items())
-        head = f"power to detect a difference of {self.difference:g} at {self.alpha:g} (SD: {sds})"
+        effect = f"a difference of {self.difference:g}"
+        if self.kind in {"AB", "ABX"}:
+            owner = "for the first system" if self.kind == "AB" else "of correct responses"
+            effect = f"a share of {self.difference:g} {owner} (0.5 is no difference)"
+        head = f"power to detect {effect} at {self.alpha:g} (SD: {sds})"
         return "\n".join([head, self.frame.to_string(index=False, float_format="{:.3g}".format), *self.notes])
 
     __repr__ = __str__
@@ -136,7 +141,7 @@ def plan_test(
     sides = "one-sided" if kind == "ABX" else _SIDES.get(claim, "one-sided")
     within = "" if margin is None else f", margin {margin:g}"
     notes = (f"Claim: {claim}{within} ({sides}).", *_pilot_note(pilot_df))
-    return PowerPlan(pd.DataFrame(rows), difference, sd_by_name, alpha, notes)
+    return PowerPlan(pd.DataFrame(rows), difference, sd_by_name, alpha, notes, kind)
 
 
 def _pilot_scales(df: float) -> tuple[float, ...]:

@@ -105,7 +105,8 @@ class KnobFinding:
     of takes whose samples differ between the values. If seeds are not exact, ``changed`` is defined only if samples differ
     and all repeats are identical. ``metric`` is the metric with the strongest evidence of an effect, and ``effect`` the
     difference in it. ``p`` is corrected over all tests (Holm); it is NaN if there is no variance. ``smallest`` is the
-    smallest difference that is detected with a power of 80 %.
+    smallest difference that is detected with a power of 80 %. If samples cannot be compared, only effects on duration, level,
+    spectral tilt and file size are found; a difference without variance is an effect.
     """
 
     name: str
@@ -492,7 +493,9 @@ def _judged(finding: KnobFinding) -> KnobFinding:
     if finding.verdict == "not tried":
         return finding
     ignored = finding.declared != "acts"
-    acts = finding.p <= _ALPHA if finding.changed is None else finding.changed > 0.0
+    # A difference without variance has no p, but is an effect: all takes of a value are equal in the metric.
+    constant = bool(finding.metric) and math.isnan(finding.p)
+    acts = finding.p <= _ALPHA or constant if finding.changed is None else finding.changed > 0.0
     if finding.reason:
         return replace(finding, verdict="contradicts")
     if acts and ignored:
