@@ -140,8 +140,8 @@ def test_separator_quotes_and_encoding_are_found(content: str | bytes, rows: lis
     ("content", "message"),
     [
         (
-            b"path,text\na.wav,Hello, you\nb.wav,x\nc.wav,x,,,y",
-            "row 2 has 3 cells, the header row 2: a.wav, Hello,  you; row 4 has 5",
+            b"path,text\na.wav,Hello, you\nb.wav,x\n\nc.wav,x,,,y",
+            "row 2 has 3 cells instead of 2: a.wav, Hello,  you; row 5 has 5",
         ),
         (b"\n", "got an empty file"),
         (b"<!DOCTYPE html><html><p>Not, found", "must be a table, got an HTML page"),

@@ -422,7 +422,7 @@ def recordings_of(source: Any, report: Report, system: str = "") -> list[Recordi
         if not isinstance(source, Iterable):
             raise ArgumentError.of("source", f"must be a pattern, folder, table or list of paths, got {source!r}")
         listed = source.to_dict("records") if hasattr(source, "to_dict") else source
-        return _table([row if isinstance(row, Mapping) else {"path": row} for row in listed], Path(), system)
+        return _table(_numbered(row if isinstance(row, Mapping) else {"path": row} for row in listed), Path(), system)
     text, path = str(source), Path(source)
     if _FIELD.search(text) or ("*" in text and not path.exists()):
         return _matching(text, report, system)
@@ -505,36 +505,40 @@ def _matching(pattern: str, report: Report, system: str) -> list[Recording]:
     return rows
 
 
-def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
-    """Read a table that has a header row, or the layout of LJSpeech, which has none."""
+def _numbered(rows: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    return dict(enumerate(rows, start=1))
+
+
+def _read_table(path: Path, report: Report) -> dict[int, Mapping[str, Any]]:
+    """Read the numbered rows of a table that has a header row, or the layout of LJSpeech, which has none."""
     if path.suffix.lower() in JSON_SUFFIXES:
         table = read_table(path)
     else:
         cells = read_cells(path, _COLUMNS)
         heading = cells.rows[0]
         if not {*heading, *known_names(heading, _PATH).values()} & {*_PATH} and _sound_named(path.parent, heading[0]):
-            return _unlabeled(path, cells.rows)
+            return dict(zip(cells.numbers, _unlabeled(path, cells.rows), strict=True))
         table = table_of(cells, _COLUMNS, path.name)
         report.notes += table.attrs["notes"]
     # In tables written by other programs, a quote is part of the text.
     own = path.name == "takes.csv"
-    records: list[Any] = (restore_texts(table) if own else table).to_dict("records")
+    records: Any = (restore_texts(table) if own else table).to_dict("index")
     if own:  # failed takes have no file
-        for number, record in enumerate(records):
+        for number, record in records.items():
             if not record.get("file"):
                 report.exclude(path / str(number), f"a failed take: {record.get('error')}")
-        records = [record for record in records if record.get("file")]
-    return records
+        records = {number: record for number, record in records.items() if record.get("file")}
+    return records  # type: ignore[no-any-return]
 
 
-def _unlabeled(path: Path, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+def _unlabeled(path: Path, rows: Sequence[Sequence[str]]) -> list[Mapping[str, Any]]:
     """Label the cells of a table that has no header row: file path or stem, text, normalized text."""
     if len(rows[0]) > 3:
         message = (
             f"{path} must have a header row, or the columns file, text, normalized text; got {len(rows[0])} columns"
         )
         raise ArgumentError.of("source", message)
-    records = []
+    records: list[Mapping[str, Any]] = []
     for name, *texts in rows:
         item = Path(name).stem if Path(name).suffix.lower() in SUFFIXES else name
         record = {"path": _sound_named(path.parent, name) or name, "item": item, "text": texts[-1] if texts else ""}
@@ -590,20 +594,19 @@ def _kaldi(path: Path, system: str) -> list[Recording]:
         row: dict[str, Any] = {"path": next(filter(is_file, above), missing), "item": utterance}
         row |= {"text": lists["text"].get(utterance, ""), "speaker": lists["utt2spk"].get(utterance)}
         rows.append(row | dict(zip(_SPAN, seconds, strict=False)))
-    return _table(rows, Path(), system or path.resolve().parent.name)
+    return _table(_numbered(rows), Path(), system or path.resolve().parent.name)
 
 
 def _table(
-    rows: Iterable[Mapping[str, Any]], folder: Path, system: str, title: str = "", notes: Sequence[str] = ()
+    rows: Mapping[int, Mapping[str, Any]], folder: Path, system: str, title: str = "", notes: Sequence[str] = ()
 ) -> list[Recording]:
-    """List the recordings of a table; empty cells are missing values. Errors contain the title and notes of the table."""
-    rows = list(rows)
-    names = known_names(dict.fromkeys(chain.from_iterable(rows)), _COLUMNS)
+    """List the recordings of numbered rows; empty cells are missing values. Errors contain title and notes of the table."""
+    names = known_names(dict.fromkeys(chain.from_iterable(rows.values())), _COLUMNS)
     listed: list[Recording] = []
     untimed: list[str] = []
     unsystematic: list[str] = []
     unnamed: dict[str, list[str]] = {}
-    for number, row in enumerate(rows, start=1):
+    for number, row in rows.items():
         cells = {
             names.get(str(key), str(key)): value for key, cell in row.items() if (value := _cell(cell)) is not None
         }

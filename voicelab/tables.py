@@ -16,6 +16,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,9 +53,13 @@ _ADDRESS: Final = re.compile(r"(\w[\w+.-]+):/(?=[^/])")  # Path removes the seco
 
 @dataclass(slots=True)
 class Cells:
-    """Cells of a table as text in rows of equal length, the header row first; ``notes`` describe how they were read."""
+    """Cells of a table as text in rows of equal length, the header row first; ``notes`` describe how they were read.
+
+    ``numbers`` are the numbers of the rows in the file, from 1, as in a spreadsheet.
+    """
 
     rows: list[list[str]]
+    numbers: list[int]
     separator: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -75,7 +80,8 @@ def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
 
     Returns:
         A table of strings, "" for an empty cell (values of JSON keep their types). In files that are not separated by commas,
-        decimal commas become points. ``attrs["notes"]`` lists, as sentences, the guesses and changes made.
+        decimal commas become points. The index has the numbers of the rows as a spreadsheet shows them, of a JSON file those
+        of its items or lines. ``attrs["notes"]`` lists, as sentences, the guesses and changes made.
 
     Raises:
         StoreError: the file cannot be read or is not a table, rows have more cells than the header row, or rows are
@@ -86,12 +92,14 @@ def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
 
     path = Path(path)
     if path.suffix.lower() in JSON_SUFFIXES:
-        table = pd.DataFrame(_json_rows(path))
+        records = _json_rows(path)
+        table = pd.DataFrame([*records.values()], index=[*records])
         return table.rename(columns=known_names(table.columns, names))
     return table_of(read_cells(path, names), names, path.name)
 
 
-def _json_rows(path: Path) -> list[dict[str, Any]]:
+def _json_rows(path: Path) -> dict[int, dict[str, Any]]:
+    """Return the objects of a JSON file by the numbers of items or lines."""
     text = read_text(path)
     try:
         whole = json.loads(text)
@@ -101,7 +109,7 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
     if others := [f"{kind} {number} is {str(row)[:40]!r}" for number, row in rows if not isinstance(row, dict)]:
         message = f"{path} must be a list of JSON objects, or have a JSON object per line"
         raise StoreError(f"{message}: {some(others, _MAX_LISTED, '; ')}")
-    return [row for _, row in rows if row]
+    return {number: row for number, row in rows if row}
 
 
 def _parsed(line: str) -> Any:
@@ -122,7 +130,7 @@ def table_of(cells: Cells, names: Iterable[str] = (), title: str = "the table") 
             cells.notes.append(f"{title} has two columns {name!r}; column {number} is renamed {name}_{number}.")
             name = f"{name}_{number}"
         headings.append(name)
-    table = pd.DataFrame(cells.rows[1:], columns=headings, dtype=str)
+    table = pd.DataFrame(cells.rows[1:], index=cells.numbers[1:], columns=headings, dtype=str)
     empty = [name for name in headings if name.startswith("column_") and not table[name].any()]
     table = table.drop(columns=empty).rename(columns=known_names(headings, names))
     if cells.separator != ",":
@@ -170,7 +178,7 @@ def read_cells(path: Path, names: Iterable[str] = ()) -> Cells:
     line = next((line for line in text.splitlines() if line.strip()), "")
     present = [separator for separator in separators if separator in line] or [","]
     parsed = [
-        Cells(rows, separator, notes)
+        Cells([*rows.values()], [*rows], separator, notes)
         for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE)
         for separator in present
         if (rows := _parse(text, separator, quoting))
@@ -180,11 +188,11 @@ def read_cells(path: Path, names: Iterable[str] = ()) -> Cells:
     cells = max(parsed, key=lambda cells: (_regularity(cells.rows), len(cells.rows[0])))
     width = len(cells.rows[0])
     problems = []
-    for number, row in enumerate(cells.rows, start=1):
+    for number, row in zip(cells.numbers, cells.rows, strict=True):
         while len(row) > width and not row[-1].strip():
             row.pop()
         if len(row) > width:
-            problems.append(f"row {number} has {len(row)} cells, the header row {width}: {', '.join(row)[:80]}")
+            problems.append(f"row {number} has {len(row)} cells instead of {width}: {', '.join(row)[:80]}")
         row.extend([""] * (width - len(row)))
     if problems:
         listed = some(problems, _MAX_LISTED, "; ")
@@ -194,13 +202,13 @@ def read_cells(path: Path, names: Iterable[str] = ()) -> Cells:
     return cells
 
 
-def _parse(text: str, separator: str, quoting: Any) -> list[list[str]]:
-    """Parse CSV and drop empty rows; [] if quotes are unbalanced."""
+def _parse(text: str, separator: str, quoting: Any) -> dict[int, list[str]]:
+    """Parse CSV; return the rows that are not empty by number, {} if quotes are unbalanced."""
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
-        return [row for row in reader if any(map(str.strip, row))]
+        return {number: row for number, row in enumerate(reader, start=1) if any(map(str.strip, row))}
     except csv.Error:
-        return []
+        return {}
 
 
 def _regularity(rows: Sequence[Sequence[str]]) -> float:
@@ -224,10 +232,14 @@ def _excel_cells(path: Path, data: bytes, names: Iterable[str]) -> Cells:
                     merged[:] = merged[:1, :1]
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise StoreError(f"{path} cannot be read as an Excel file: {error}") from error
-    sheets = {name: [row for row in array.tolist() if any(map(str.strip, row))] for name, array in arrays.items()}
+    sheets = {
+        name: {number: row for number, row in enumerate(array.tolist(), start=1) if any(map(str.strip, row))}
+        for name, array in arrays.items()
+    }
     columns = {folded(name) for name in names}
     matches = {
-        name: [len(columns & set(map(folded, row))) for row in rows[:_MAX_TITLES]] for name, rows in sheets.items()
+        name: [len(columns & set(map(folded, row))) for row in islice(rows.values(), _MAX_TITLES)]
+        for name, rows in sheets.items()
     }
     headed = [name for name, counts in matches.items() if any(counts[:1])] or [
         name for name in matches if any(matches[name])
@@ -239,9 +251,10 @@ def _excel_cells(path: Path, data: bytes, names: Iterable[str]) -> Cells:
     notes = [f"{path.name}: sheet {chosen!r} is read, not {ignored}."] if ignored else []
     counts = matches[chosen]
     titles = 0 if counts[0] else counts.index(max(counts))  # rows above the header
+    rows, numbers = list(sheets[chosen].values())[titles:], list(sheets[chosen])[titles:]
     if titles:
-        notes.append(f"{path.name}: the header is {', '.join(sheets[chosen][titles])}; rows above it are not read.")
-    return Cells(sheets[chosen][titles:], notes=notes)
+        notes.append(f"{path.name}: the header is {', '.join(rows[0])}; rows above it are not read.")
+    return Cells(rows, numbers, notes=notes)
 
 
 def bytes_of(path: Path) -> bytes:

@@ -585,6 +585,20 @@ def test_what_a_function_changes_itself_does_not_change_its_fingerprint(tmp_path
     assert vl.connect(tts).speak("One.").notes == ()
 
 
+def test_an_object_that_cannot_be_inspected_does_not_fail_a_call(tmp_path: Path) -> None:
+    np.savez(tmp_path / "voices.npz", ann=SINE)
+    owner = Library(file=None, bag=None)
+
+    def tts(text: str) -> object:
+        owner.file = np.load(tmp_path / "voices.npz")
+        owner.bag = owner.file.f  # has no __class__
+        with owner.file:
+            return owner.bag.ann, RATE
+
+    lab = vl.connect(tts)
+    assert [round(lab.speak(text).duration, 2) for text in ("One.", "Two.")] == [0.1, 0.1]
+
+
 def test_weights_that_change_while_a_sweep_runs_are_noted_and_no_take_has_another_models_fingerprint(
     tmp_path: Path,
 ) -> None:

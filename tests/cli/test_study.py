@@ -82,7 +82,7 @@ def test_rows_of_a_file(run: Any, service: str, tmp_path: Path, tones: ToneBacke
     assert "both: 2 of 2 takes, done" in run("sweep", "both.toml", "--base-url", service).stdout
     (tmp_path / "texts.csv").write_text("text,temperature\nOne.,hot\n")
     line = run.refused("sweep", "texts.csv", "--base-url", service)
-    assert "temperature: row 1: must be a number, got 'hot'" in line
+    assert "temperature: row 2: must be a number, got 'hot'" in line
 
 
 def test_backend_parameters_in_a_spec(run: Any, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
     assert (first.call.request.text, there(first.call.request.prosody).speed) == ("One, two.", 1.5)
     assert (first.call.request.normalize, second.call.request.normalize, second.call.seed) == (False, True, 7)
     file.write_text("text,seed\nOne.,x\n")
-    assert refusal(lab, rows=file) == "seed: row 1: must be a whole number, got 'x'"
+    assert refusal(lab, rows=file) == "seed: row 2: must be a whole number, got 'x'"
     file.write_bytes("Text;Temperature\nGrüße.;0,5\n".encode("cp1252"))
     (cell,) = lab.sweep(rows=file).grid.cells
     assert (cell.call.request.text, cell.call.request.temperature) == ("Grüße.", 0.5)
@@ -156,5 +156,5 @@ def test_references_are_files_relative_to_the_table(tmp_path: Path) -> None:
     in_memory = lab.sweep(rows=[{"text": "One.", "references": tmp_path / "b.wav"}])
     assert in_memory.grid.cells[0].call.request.references == references[1]
     table.write_text("text,references\nOne.,gone.wav\nTwo.,b.wav\nThree.,lost.wav\n")
-    with pytest.raises(RequestInvalid, match=r"row 1: .*gone\.wav cannot be read.*row 3: .*lost\.wav"):
+    with pytest.raises(RequestInvalid, match=r"row 2: .*gone\.wav cannot be read.*row 4: .*lost\.wav"):
         lab.sweep(rows=table)

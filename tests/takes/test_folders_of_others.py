@@ -441,6 +441,19 @@ def test_title_rows_and_merged_cells_of_excel(corpora: Path) -> None:
         ["b", "ours", "two"],
     ]
     assert systems.notes == ("list.xlsx: the header is Path, System, Text; rows above it are not read.",)
+    sheet.append([])
+    sheet.append(["clips/c.wav"])
+    book.save(corpora / "cv" / "list.xlsx")
+    with pytest.raises(ArgumentError, match="a system in every row or in none; row 11 has none"):
+        vl.collect(corpora / "cv" / "list.xlsx")
+
+
+def test_numbers_in_further_columns_are_numbers(corpora: Path) -> None:
+    rows = ["path;mos;votes;year;id;note", "clips/a.wav;3,5;4;2024;001;1", "clips/b.wav;2;;2025;002;x"]
+    (corpora / "cv" / "list.csv").write_text("\n".join(rows))
+    table = vl.collect(corpora / "cv" / "list.csv").frame("duration")
+    assert (table["mos"].mean(), table["votes"].sum(), table["year"].tolist()) == (2.75, 4, [2024, 2025])
+    assert (table["item"].tolist(), table["note"].tolist()) == (["001", "002"], ["1", "x"])
 
 
 @pytest.mark.parametrize("suffix", ["txt", "lab"])
@@ -495,7 +508,7 @@ def test_an_archive_of_macos_and_an_excel_table_of_a_colleague(tmp_path: Path) -
     ).to_excel(tmp_path / "Liste.xlsx", index=False)
     table = vl.collect(tmp_path / "Liste.xlsx", metrics=["duration"]).frame()
     assert table[["item", "system", "text", "Note (1-5)"]].to_numpy().tolist() == [
-        ["Satz 1 0.1", "Prüfung", "Größe", "4.5"]
+        ["Satz 1 0.1", "Prüfung", "Größe", 4.5]
     ]
     assert table["duration"][0] == pytest.approx(1.1, abs=1e-3)
 

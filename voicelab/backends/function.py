@@ -157,12 +157,16 @@ class FunctionFingerprint:
 
     def _compare(self, *, by_user: bool) -> None:
         objects = self._digest()
-        if by_user and objects != self._objects and self._function is not None:
+        if by_user and self._function is not None and "" != objects != self._objects:
             self.value = fingerprint_of(self._function)
         self._objects = objects
 
     def _digest(self) -> str:
-        return "" if self._function is None else _Digests(_MAX_COMPARED).fingerprint(self._function)
+        """Return a sampled digest of the objects; "" if it is unknown."""
+        with suppress(Exception):  # an object made by a call, such as a weak proxy, may raise any error
+            if self._function is not None:
+                return _Digests(_MAX_COMPARED).fingerprint(self._function)
+        return ""
 
 
 @dataclass(frozen=True)

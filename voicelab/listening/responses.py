@@ -22,7 +22,7 @@ from voicelab.listening.design import (
     check_passed,
 )
 from voicelab.listening.webmushra import read_results
-from voicelab.tables import JSON_SUFFIXES, folded, read_table
+from voicelab.tables import folded, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,6 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missi
         frame = read_table(frame, [*required, *value, *_DEFAULTS, *test.systems])
         if "session_test_id" in frame:
             return read_results(test, Path(str(source)))
-        frame.index += 1 if str(source).lower().endswith(JSON_SUFFIXES) else 2
     if not hasattr(frame, "columns"):
         rule = f"must be a Ballot, a table, or a CSV or Excel file, got {type(source).__name__}"
         raise ArgumentError.of("votes", rule)

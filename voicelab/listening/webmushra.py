@@ -165,7 +165,8 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    heading, *records = read_cells(Path(path)).rows
+    cells_read = read_cells(Path(path))
+    heading, *records = cells_read.rows
     rows = [dict(zip(heading, record, strict=False)) for record in records]
     reader = {"ABX": _abx_row, "AB": _pair_row, "CMOS": _pair_row}.get(test.kind, _rating_row)
     names, votes = {_file_name(test.name), test.name}, []
@@ -174,7 +175,7 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
         message = f"{path} has results of {', '.join(sorted(others))}, not of {test.name!r}"
         raise ArgumentError.of("results", message)
     cells = set[tuple[str | None, ...]]()
-    for number, (row, session) in enumerate(zip(rows, _sessions(rows), strict=True), start=2):
+    for number, row, session in zip(cells_read.numbers[1:], rows, _sessions(rows), strict=True):
         if row.get("session_test_id") not in names:
             continue
         if row.get("choice_answer", row.get("stimuli_rating")) in _UNANSWERED:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -235,8 +235,9 @@ def take_row(take: Take) -> dict[str, Any]:
     """Return a take as a record: every field of its request, backend, seeds, timing and notes.
 
     ``prosody`` becomes two columns, ``prosody.speed`` and ``prosody.volume``; ``references`` contains the digests, separated
-    by spaces, or None; backend parameters are columns unless they have their default values. Times are in seconds; ``bytes``
-    and ``chunks`` are those of the encoded audio. The audio is not read.
+    by spaces, or None; backend parameters are columns unless they have their default values. Times are in seconds, and
+    ``created`` is in UTC, without a time zone, which Excel does not support; ``bytes`` and ``chunks`` are those of the
+    encoded audio. The audio is not read.
     """
     request = take.request.canonical()
     prosody = request.pop("prosody")
@@ -255,7 +256,9 @@ def take_row(take: Take) -> dict[str, Any]:
         "total_s": take.timing.total_s,
         "chunks": len(take.timing.arrivals),
         "bytes": sum(size for _, size in take.timing.arrivals),
-        **{name: getattr(take, name) for name in ("cached", "created", "similarity")},
+        "cached": take.cached,
+        "created": take.created.astimezone(UTC).replace(tzinfo=None),
+        "similarity": take.similarity,
         "notes": " ".join(take.notes),
         "digest": take.digest,
         "key": take.key,

@@ -398,7 +398,7 @@ def _read_references(
 
 
 def _table(rows: Any) -> pd.DataFrame:
-    """Read rows as a DataFrame of objects, with None for missing values; without an index, rows are numbered from 1."""
+    """Read rows as a DataFrame of objects, with None for missing values; mappings and repeated labels are numbered from 1."""
     import pandas as pd
 
     table: pd.DataFrame = rows
@@ -406,13 +406,14 @@ def _table(rows: Any) -> pd.DataFrame:
         table = read_table(rows, TTSRequest.model_fields)
     elif not isinstance(rows, pd.DataFrame):
         try:
-            table = pd.DataFrame(list(rows), dtype=object)
+            listed = list(rows)
+            table = pd.DataFrame(listed, index=range(1, len(listed) + 1), dtype=object)
         except (ValueError, TypeError) as error:
             message = f"must be a DataFrame, mappings or the path of a CSV or Excel file: {error}"
             raise RequestInvalid.of("rows", message) from error
     if table.empty:
         raise RequestInvalid.of("rows", "must have at least one row, got none", type="too_short")
-    if table is not rows or not table.index.is_unique:
+    if not table.index.is_unique:
         table = table.set_axis(range(1, len(table) + 1))
     filled: pd.DataFrame = table.astype(object).where(table.notna(), None)
     return filled

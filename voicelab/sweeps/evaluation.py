@@ -201,10 +201,10 @@ def evaluate(
     if protocol not in PROTOCOLS:
         raise ArgumentError.of("protocol", f"must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
     rows, ids, remarks = read_items(items)
-    languages = [language_of(str(row["text"])) for row in rows]
+    languages = [language_of(str(text)) for text in rows["text"]]
     language, used = max(set(languages), key=languages.count), PROTOCOLS[protocol]
     tools = Tools(recognizer or used.recognizers.get(language), encoder, predictor, normalizer or used.normalizer)
-    prompted = any(row.get("references") for row in rows)
+    prompted = "references" in rows
     names = metrics or [name for name in _METRICS if prompted or name != "speaker_similarity"]
     chosen = check_measuring(names, reference="prompt", tools=tools)
     check_folder(Path(folder))
@@ -263,25 +263,27 @@ class _OwnVoice(BackendWrapper):
         )
 
 
-def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-    """Read the rows of a list for ``Lab.sweep``, their ids, and notes.
+def read_items(items: Any) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """Read a list as a table for ``Lab.sweep``, with the row numbers as its index, the ids, and notes.
 
     Raises ArgumentError for missing texts or repeated ids, RequestInvalid for unreadable prompts.
     """
+    import pandas as pd
+
     folder, records, notes = _records(items)
-    rows, ids, textless, others = [], [], [], dict[str, None]()
-    for number, record in enumerate(records, start=1):
+    rows, ids, textless, others = dict[int, dict[str, Any]](), [], [], dict[str, None]()
+    for order, (number, record) in enumerate(records.items(), start=1):
         cells = {str(name).strip().lower().replace(" ", "_"): value for name, value in record.items()}
         row = {name: next((cells[key] for key in keys if cells.get(key)), None) for name, keys in _COLUMNS.items()}
         others |= dict.fromkeys(name for name in cells if name not in _NAMES and cells[name])
-        ids.append(str(row.pop(ITEM) or number))
+        ids.append(str(row.pop(ITEM) or order))
         if not row["text"]:
             textless.append(f"{number} ({ids[-1]})")
             continue
         if isinstance(row["references"], str | Path):
             row["references"] = folder / row["references"]
         row["text"] = literal(row["text"])
-        rows.append({name: value for name, value in row.items() if value is not None})
+        rows[number] = {name: value for name, value in row.items() if value is not None}
     if textless:
         if not {*_COLUMNS["text"]} & cells.keys():
             names = " or ".join(_COLUMNS["text"])
@@ -292,13 +294,14 @@ def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str], list[str]]:
     if repeated := sorted({name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else ()):
         raise ArgumentError.of("items", f"ids must be unique, got {', '.join(repeated)} more than once")
     _check_prompts(rows)
-    return rows, ids, [*notes, *([f"Columns that are not used: {', '.join(others)}."] if others else [])]
+    table = pd.DataFrame([*rows.values()], index=[*rows], dtype=object)
+    return table, ids, [*notes, *([f"Columns that are not used: {', '.join(others)}."] if others else [])]
 
 
-def _check_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
+def _check_prompts(rows: Mapping[int, Mapping[str, Any]]) -> None:
     """Raise RequestInvalid, which names all prompts whose files are missing or are not audio."""
     problems = []
-    for number, row in enumerate(rows, start=1):
+    for number, row in rows.items():
         path = row.get("references")
         try:
             if isinstance(path, Path):
@@ -315,14 +318,14 @@ def _check_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
         raise RequestInvalid.of("references", some(problems, _MAX_LISTED, "; "))
 
 
-def _records(items: Any) -> tuple[Path, list[Any], Sequence[str]]:
-    """Return the folder, the records and the notes of a list."""
+def _records(items: Any) -> tuple[Path, dict[int, Any], Sequence[str]]:
+    """Return the folder, the records by row number, and the notes of a list."""
     if not isinstance(items, str | Path):
         is_list = isinstance(items, Iterable) and not isinstance(items, Mapping)
-        listed = _table_rows(items) if hasattr(items, "columns") else list(items) if is_list else []
+        listed = [*_table_rows(items).values()] if hasattr(items, "columns") else list(items) if is_list else []
         if wrong := [item for item in listed if not isinstance(item, str | Mapping)] if is_list else [items]:
             raise ArgumentError.of("items", f'must be texts or rows such as {{"text": "Hello."}}, got {wrong[0]!r}')
-        return Path(), [{"text": item} if isinstance(item, str) else item for item in listed], ()
+        return Path(), _numbered({"text": item} if isinstance(item, str) else item for item in listed), ()
     path = Path(items)
     if path.is_dir():
         lists = [path / name for name in ("meta.lst", "metadata.csv", "metadata.jsonl") if (path / name).is_file()]
@@ -330,7 +333,7 @@ def _records(items: Any) -> tuple[Path, list[Any], Sequence[str]]:
             texts = sorted(path.glob("*.txt"))
             if not texts:
                 raise ArgumentError.of("items", f"{path} must have meta.lst, metadata.csv or NAME.txt, got none")
-            return path, [{ITEM: text.stem, "text": " ".join(read_text(text).split())} for text in texts], ()
+            return path, _numbered({ITEM: text.stem, "text": " ".join(read_text(text).split())} for text in texts), ()
         path = lists[0]
     if path.suffix.lower() not in (".lst", ".txt"):
         table = read_table(path, _NAMES)
@@ -347,11 +350,17 @@ def _records(items: Any) -> tuple[Path, list[Any], Sequence[str]]:
                 "items", f"line {number} of {path} must be id|prompt text|prompt wav|text, got {line!r}"
             )
         records.append(dict(zip((ITEM, "prompt_text", "prompt_wav", "text"), cells, strict=False)))
-    return path.parent, records, ()
+    return path.parent, _numbered(records), ()
 
 
-def _table_rows(table: pd.DataFrame) -> list[Any]:
-    return table.astype(object).where(table.notna(), None).to_dict("records")
+def _numbered(records: Iterable[Any]) -> dict[int, Any]:
+    return dict(enumerate(records, start=1))
+
+
+def _table_rows(table: pd.DataFrame) -> dict[int, Any]:
+    if not table.index.is_unique:
+        table = table.reset_index(drop=True)
+    return dict(table.astype(object).where(table.notna(), None).to_dict("index"))  # type: ignore[arg-type]
 
 
 def _keyed(table: TakeTable, ids: Sequence[str], names: Sequence[str]) -> TakeTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -371,6 +372,14 @@ def _recognize(groups: _Groups, tools: Tools, show: Progress) -> None:
             recording.columns.setdefault("text_by", "given")
 
 
+def _numeric_columns(recordings: Iterable[Recording]) -> dict[str, type[int | float]]:
+    """Return the types of columns in which every value is the text of a number without leading zeros, as in a CSV file."""
+    cells = {(name, value) for recording in recordings for name, value in recording.columns.items()}
+    texts = {name for name, value in cells if not (isinstance(value, str) and _NUMBER.fullmatch(value))}
+    fractions = {name for name, value in cells if not str(value).lstrip("-").isdecimal()}
+    return {name: float if name in fractions else int for name, _ in cells if name not in texts}
+
+
 def _rows(
     groups: _Groups, names: Sequence[str], systems: Sequence[str]
 ) -> tuple[tuple[Column, ...], tuple[TakeRow, ...]]:
@@ -381,6 +390,7 @@ def _rows(
     }
     fingerprints = {name: f"files:{digest_of(' '.join(listed).encode())[:32]}" for name, listed in digests.items()}
     key_values: dict[tuple[str, str], Any] = {}
+    numeric = _numeric_columns(recordings)
     rows: list[TakeRow] = []
     counts = Counter[tuple[str, str]]()
     for recording in recordings:
@@ -393,7 +403,11 @@ def _rows(
         }
         keys = {REPEAT: 0, ITEM: recording.item, **values, SYSTEM: system}
         labels = {REPEAT: "0", ITEM: recording.item, **labels, SYSTEM: system}
-        columns = {name: value for name, value in recording.columns.items() if name not in keys}
+        columns = {
+            name: numeric[name](value) if name in numeric else value
+            for name, value in recording.columns.items()
+            if name not in keys
+        }
         columns[FILE_LOUDNESS] = recording.loudness
         # Items may share a text; their takes are repeats of the text's call.
         call, repeat, fingerprint = _take(recording).call.replace(text=text), counts[system, text], fingerprints[system]
@@ -454,6 +468,7 @@ def _systems_by(value: Callable[[Recording], str], recordings: Iterable[Recordin
     return [list(listed) for shared, listed in systems.items() if shared and len(listed) > 1]
 
 
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 # Fields of a take that result from its call.
 _RESULTS: Final = frozenset(
     "device host seed_used repeat first_audio_s total_s chunks bytes cached created similarity notes digest key".split()
