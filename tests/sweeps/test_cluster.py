@@ -149,7 +149,7 @@ def test_a_sweep_with_unfit_workers_only_ends_with_an_error_that_names_them(
 
 
 def test_workers_that_join_later_are_asked_too(processes: Processes, tmp_path: Path) -> None:
-    processes.worker("slow", environment={"TONES_NOTE_S": "0.05"})
+    processes.worker("slow", environment={"TONES_NOTE_S": "0.2"})  # until the others have joined
     with connected(processes, 1) as client:
         work = begun(client, tmp_path / "cache", 30)
         until(lambda: work.progress.rendered, 60)
