@@ -159,6 +159,14 @@ def transcribed() -> ListeningResult:
     return analyze(test, pd.DataFrame(rows, columns=["listener", "item", "system", "answer"]))
 
 
+def repeated(kind: Kind) -> ListeningResult:
+    """Analyze ordinary responses as those to takes of three texts."""
+    result = study(kind)
+    test = listening_test(kind, "".join(result.design["systems"]), items=len(result.design["items"]))
+    texts = {item: f"Text {place % 3}." for place, item in enumerate(test.items)}
+    return analyze(replace(test, texts=texts), result.votes.drop(columns="counts"))
+
+
 @pytest.mark.parametrize("language", ["py", "R"])
 @pytest.mark.parametrize(
     ("data", "kind"),
@@ -166,6 +174,7 @@ def transcribed() -> ListeningResult:
         *(("ordinary", kind) for kind in KINDS),
         *(("unanimous", kind) for kind in ("MUSHRA", "AB", "ABX")),
         *(("constant", kind) for kind in ("MOS", "AB", "transcription")),
+        *(("repeated", kind) for kind in ("MOS", "AB", "CMOS", "BWS")),
         ("ordinary", "transcription"),
     ],
 )
@@ -174,6 +183,7 @@ def test_analysis_programs_agree_with_voicelab(tmp_path: Path, kind: Kind, data:
         "ordinary": study,
         "unanimous": lambda kind: unanimous(kind, 8, 7),
         "constant": constant_by_listener,
+        "repeated": repeated,
     }
     if (data, kind) == ("ordinary", "transcription"):
         makers[data] = lambda _: transcribed()

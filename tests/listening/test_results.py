@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations_with_replacement
+from dataclasses import replace
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,34 @@ def test_type_i_error_with_large_listener_and_item_variance() -> None:
         table = choices(rng.random((7, 6)) < 1 / (1 + np.exp(-leans)))
         hits += analyze(listening_test("AB", items=6), table).crossed["a", "b"].p <= 0.05
     assert hits / 300 < 0.08
+
+
+@pytest.mark.parametrize("kind", ["AB", "MOS"])
+def test_repeated_takes_of_a_text_are_one_item(kind: Any) -> None:
+    rng = np.random.default_rng(5)
+    texts, repeats = ["One.", "Two.", "Three."], 4
+    single, several = (listening_test(kind, "ab", items=count) for count in (3, 3 * repeats))
+    several = replace(several, texts={item: texts[place % 3] for place, item in enumerate(several.items)})
+    opinion = rng.normal(size=(6, 3))
+    ratings = [
+        {
+            "listener": f"l{who}",
+            "item": f"s{item}",
+            "system": system,
+            "rating": float(np.round(3 + sign * opinion[who, item])),
+        }
+        for (who, item), (system, sign) in product(np.ndindex(6, 3), (("a", 0.5), ("b", -0.5)))
+    ]
+    means = choices(opinion > 0) if kind == "AB" else votes(kind, ratings)
+    rows = [
+        means.assign(item=[f"s{int(item[1:]) + 3 * repeat}" for item in means["item"]]) for repeat in range(repeats)
+    ]
+    found = analyze(several, pd.concat(rows, ignore_index=True))
+    assert found.crossed["a", "b"] == analyze(single, means).crossed["a", "b"], "copies add nothing"
+    assert "The 12 items are takes of 3 texts, so the tests have texts as items." in found.notes
+    report = found.report()
+    assert "3 sentences in 12 items" in report.text
+    assert report.votes["item"].nunique() == 12
 
 
 def test_shares_of_listeners_are_tested_against_one_half() -> None:

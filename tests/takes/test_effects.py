@@ -24,6 +24,22 @@ def test_metrics_default_to_columns_named_as_metrics() -> None:
     assert set(effects(bare, "temperature").frame.metric) == {"first_audio_s", "rtf"}
 
 
+def test_items_of_collected_recordings_are_random_as_texts_are() -> None:
+    rng = np.random.default_rng(2)
+    differences = [0.0, 0.4, 0.9]
+    frame = pd.DataFrame(
+        {"system": system, "item": str(item), "duration": 1.0 + (system == "b") * differences[item] + rng.normal(0, 0.05)}
+        for system in "ab" for item in range(3) for _ in range(4)
+    )  # fmt: skip
+    by_item, by_text = (
+        effects(frame.rename(columns={"item": name}), "system", "duration", blocks=name) for name in ("item", "text")
+    )
+    assert by_item.frame["p_texts"].tolist() == by_text.frame["p_texts"].tolist()
+    by_sentence = effects(frame.rename(columns={"item": "sentence"}), "system", "duration", blocks="sentence")
+    assert "p_texts" not in by_sentence.frame
+    assert any("add texts='sentence'" in note for note in by_sentence.notes)
+
+
 def test_axes_and_blocks_may_be_named_by_aliases_of_fields() -> None:
     fields = {"temperature": "prosody.speed", "latency": "reference_id"}
     frame = grid(2, lambda row: 3.0 * row["temperature"]).rename(columns=fields)

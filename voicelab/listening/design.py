@@ -202,7 +202,9 @@ class ListeningTest:
         scales: question by scale, such as ``{"naturalness": "How natural is the speech?"}``, if each sound is rated on
             several scales (MOS, SMOS, DMOS, CMOS, MUSHRA, MUSHRA-NMR). ``analyze`` analyzes the scales separately;
             attention checks and the post-screening of MUSHRA use the first scale.
-        texts: spoken text of each item of a transcription test; default: the text of the item's takes.
+        texts: spoken text of each item; default: the text of the item's takes. Items with the same text are repeated takes
+            of one sentence, which ``analyze`` does not treat as independent. Stored if several texts are repeated, and in
+            a transcription test.
 
     Raises ArgumentError if an item lacks a system, there are too few systems, a reference is missing, or the loudness
     of a sound cannot be matched.
@@ -227,8 +229,7 @@ class ListeningTest:
 
     def __post_init__(self) -> None:
         self._check()
-        if self.kind == "transcription":
-            object.__setattr__(self, "texts", _texts(self.items, self.texts))
+        object.__setattr__(self, "texts", _texts(self.kind, self.items, self.texts))
         clips_by_item: dict[str, Mapping[str, Clip]] = dict(self.items)
         for item, clips in self.items.items() if self.kind in WITH_REFERENCE else ():
             reference = self.references[item]
@@ -517,9 +518,8 @@ class ListeningTest:
             if self.kind in kinds and getattr(self, name):
                 reason = ", whose hidden reference serves as a check" * (name == "checks" and self.kind == "MUSHRA")
                 raise ArgumentError.of(name, f"must be 0 for {self.kind}{reason}, got {getattr(self, name)}")
-        for name, allowed in (("scales", SCALED), ("texts", ("transcription",))):
-            if getattr(self, name) and self.kind not in allowed:
-                raise ArgumentError.of(name, f"requires a {' or '.join(allowed)} test, got {self.kind}")
+        if self.scales and self.kind not in SCALED:
+            raise ArgumentError.of("scales", f"requires a {' or '.join(SCALED)} test, got {self.kind}")
         if wrong := [scale for scale, text in self.scales.items() if not (str(scale).strip() and str(text).strip())]:
             raise ArgumentError.of(
                 "scales", f"must map names to questions, got {wrong[0]!r}: {self.scales[wrong[0]]!r}"
@@ -551,13 +551,17 @@ class ListeningTest:
                 raise ArgumentError.of(argument, f"{of}{rule}, got {', '.join(wrong)}")
 
 
-def _texts(items: Mapping[str, Mapping[str, Clip]], texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the spoken text of each item, by default the text of its takes."""
+def _texts(kind: Kind, items: Mapping[str, Mapping[str, Clip]], texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the spoken text of each item, by default the text of its takes; {} if it has no use."""
     takes = {item: [clip.take for clip in clips.values() if clip.take is not None] for item, clips in items.items()}
     by_item = {item: with_text[0].call.said if with_text else "" for item, with_text in takes.items()} | dict(texts)
-    if wrong := [item for item in by_item if item not in items or not words_correct(by_item[item], "?") >= 0.0]:
-        raise ArgumentError.of("texts", f"must have the spoken text of every item, got none for {', '.join(wrong)}")
-    return by_item
+    wrong = [item for item in by_item if item not in items or not words_correct(by_item[item], "?") >= 0.0]
+    if kind == "transcription" or texts:
+        if wrong:
+            rule = f"must have the spoken text of every item, and of no other, got {', '.join(wrong)}"
+            raise ArgumentError.of("texts", rule)
+        return by_item
+    return {} if wrong or not 1 < len({*by_item.values()}) < len(by_item) else by_item
 
 
 def _systems_in(trial: Trial) -> set[str]:

@@ -189,10 +189,14 @@ def _paragraphs(
     checks += f", and {len(traps)} trapping questions" * bool(traps)
     if training:
         checks += f", after {training} training trial{'s' * (training > 1)} without stored responses"
+    texts = len({text for _, text in design.get("texts", ())})
+    sentences = f"{len(design['items'])} sentences"
+    if 1 < texts < len(design["items"]):
+        sentences = f"{texts} sentences in {len(design['items'])} items"
     block = f", {design['per_listener']} per listener" * bool(design["per_listener"])
     yield (
         f"Design. {design['name']}: {_STANDARDS[result.kind]}. {len(design['systems'])} systems "
-        f"({', '.join(design['systems'])}), {len(design['items'])} sentences{block}{checks}. The question was: "
+        f"({', '.join(design['systems'])}), {sentences}{block}{checks}. The question was: "
         f"“{design['question']}” " + _order(result.kind, design)
     )
     excluded = "; ".join(f"{name}: {reason}" for name, reason in result.excluded.items())
@@ -410,7 +414,7 @@ def _counts(responses: pd.DataFrame, analyzed: pd.DataFrame) -> dict[str, float 
     if not analyzed.empty:
         names = [name for name in ("system", "against", "chosen", "other") if name in analyzed]
         systems = np.sort(analyzed[names].to_numpy(str).astype(object), axis=1)
-        sizes = analyzed.groupby([analyzed["item"], *systems.T]).size()
+        sizes = analyzed.groupby([responses["item"].loc[analyzed.index], *systems.T]).size()
         ends = {"minimum": sizes.min(), "maximum": sizes.max(), "median": sizes.median()}
         counts |= {f"responses per clip, {name}": value for name, value in ends.items()}
     return counts

@@ -47,6 +47,8 @@ _ALPHA: Final = 0.05
 _MAX_LISTED: Final = 20
 # Step of all rating scales, in points.
 _STEP: Final = 1.0
+# Column of the votes that the exported programs use as the item.
+_TEXT: Final = "text_of_item"
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ def analyze(
         "kind": test.kind,
         "listeners": listeners,
         "screening": screened.table,
-        "votes": everything.assign(counts=everything.index.isin(frame.index)),
+        "votes": _with_texts(test, everything).assign(counts=everything.index.isin(frame.index)),
         "design": design,
         "people": _people(votes, frame),
     }
@@ -266,10 +268,22 @@ def _responses(test: ListeningTest, votes: Ballot | pd.DataFrame) -> pd.DataFram
     return frame
 
 
+def _with_texts(test: ListeningTest, frame: pd.DataFrame) -> pd.DataFrame:
+    """Add the column ``text_of_item`` if several texts are repeated."""
+    if not 1 < len({*test.texts.values()}) < len(test.items):
+        return frame
+    return frame.assign(**{_TEXT: frame["item"].replace(dict(test.texts))})
+
+
 def _result(
     test: ListeningTest, confidence: float, frame: pd.DataFrame, notes: tuple[str, ...], common: dict[str, Any]
 ) -> ListeningResult:
     """Analyze the responses to each scale separately; ``common`` has the attributes that all results share."""
+    frame = _with_texts(test, frame)
+    if _TEXT in frame:  # takes of one text are not independent
+        frame = frame.assign(item=frame.pop(_TEXT))
+        texts = len({*test.texts.values()})
+        notes = (*notes, f"The {len(test.items)} items are takes of {texts} texts, so the tests have texts as items.")
     responses = {scale: frame[frame["scale"] == scale] for scale in test.scales} or {"": frame}
     analyses = {scale: _Analysis(test, confidence, rows) for scale, rows in responses.items()}
     results = {
@@ -380,6 +394,11 @@ def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.Dat
     return rows.assign(value=won.astype(float)), math.nan
 
 
+def _by_item(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean of the column ``value`` over repeated takes, for each listener and item."""
+    return rows.groupby(["listener", "item"], sort=False)["value"].mean().reset_index()
+
+
 class _Analysis:
     """Statistics of the analyzed responses; ``notes`` explain which statistics could not be computed."""
 
@@ -430,8 +449,10 @@ class _Analysis:
         """Add a note on the numbers of missing ratings, and on a test of whether systems differ in these numbers."""
         from scipy.stats import chisquare
 
-        counts, cells = rated["system"].value_counts(), rated.groupby(["listener", "item"]).ngroups
-        missing = {name: cells - int(counts[name]) for name in self.test.systems if name in counts}
+        counts = rated.groupby(["listener", "item", "system"]).size().unstack(fill_value=0)
+        complete = counts.max(axis=1)
+        cells = int(complete.sum())
+        missing = {name: int((complete - counts[name]).sum()) for name in self.test.systems if name in counts}
         if any(missing.values()):
             p = float(chisquare([*missing.values()]).pvalue)
             listed = ", ".join(f"{name} {count} of {cells}" for name, count in missing.items())
@@ -518,6 +539,7 @@ class _Analysis:
         if rows["item"].nunique() < 2:
             self.notes.append(f"{name}: one item, so the result does not generalize to new items.")
             return
+        rows = _by_item(rows)
         columns = (rows["value"].to_numpy(float), rows["listener"].tolist(), rows["item"].tolist())
         side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
         if self.test.kind in {"AB", "ABX"}:
@@ -535,6 +557,7 @@ class _Analysis:
                 self._score(system, chosen.reset_index(name="value"), _STEP / (len(self.test.systems) - 1))
 
     def _score(self, name: str, rows: pd.DataFrame, step: float = _STEP) -> None:
+        rows = _by_item(rows)
         ratings, listeners = rows["value"].to_numpy(float), rows["listener"].tolist()
         scale = SCALES.get(self.test.kind, (0, 1))
         options: dict[str, Any] = {"scale": scale, "confidence": self.confidence}

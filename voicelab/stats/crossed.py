@@ -165,11 +165,12 @@ def crossed_share(
 ) -> CrossedTest:
     """Test whether the share of ones among choices (n,) differs from 0.5, with random effects of listeners and items.
 
-    Applies ``crossed_mean`` to the choices with a step of 1. The p-value falls as the share over all listeners and items
-    moves away from 0.5, up to unanimity, where a logit would be infinite. Raises the errors of ``crossed_mean``.
+    A choice is 0 or 1, or the mean of repeated choices of a listener in an item. Applies ``crossed_mean`` to the choices
+    with a step of 1. The p-value falls as the share over all listeners and items moves away from 0.5, up to unanimity,
+    where a logit would be infinite. Raises the errors of ``crossed_mean``.
     """
-    if not np.isin(chosen, (0.0, 1.0)).all():
-        raise ArgumentError.of("chosen", "must be 0 or 1")
+    if not ((np.asarray(chosen) >= 0.0) & (np.asarray(chosen) <= 1.0)).all():
+        raise ArgumentError.of("chosen", "must be from 0 to 1")
     options: dict[str, Any] = {"null": 0.5, "scale": (0.0, 1.0), "step": 1.0}
     return crossed_mean(chosen, listeners, items, alternative=alternative, confidence=confidence, **options)
 

@@ -601,7 +601,7 @@ def effects(
     metrics: Sequence[str] | str | None = None,
     *,
     blocks: Sequence[str] | str = (),
-    texts: str = "text",
+    texts: str | None = None,
     confidence: float = 0.95,
     robust: bool = False,
     totals: Mapping[str, str] | None = None,
@@ -617,8 +617,8 @@ def effects(
         blocks: columns of nuisance factors, such as the text, combined into a single factor. Add the seed if the cells
             of a grid share seeds: without the seed, the test is valid but has less power; with the seed, no cell has
             repeats, so the residual variance replaces the sampling variance.
-        texts: the block whose levels are a random sample of texts. Effects are reported with texts as a random effect,
-            then with texts as a fixed effect. "" reports only fixed texts.
+        texts: the block whose levels are a random sample of texts; ``text`` or ``item`` by default, if it is a block. Effects
+            are reported with texts as a random effect, then with texts as a fixed effect. "" reports only fixed texts.
         confidence: level of the intervals.
         robust: add the column ``p_robust``, from a permutation test of ranks. Single outliers hardly change it, and it
             does not assume normal residuals. It assumes equal variances or, with texts as a random effect, symmetric
@@ -644,17 +644,21 @@ def effects(
     if totals is None:
         names = [metrics] if isinstance(metrics, str) else metrics
         totals = {name: "words" for name in names if name in _POOLED and "words" in numeric_columns(frame, set())}
-    return stats.effects(
-        frame,
-        axes,
-        metrics,
-        blocks=blocks,
-        texts=texts,
-        confidence=confidence,
-        robust=robust,
-        totals=totals,
-        settings=_settings(frame),
-    )
+    random = next((name for name in ("text", "item") if name in blocks), "") if texts is None else texts
+    options: dict[str, Any] = {
+        "confidence": confidence,
+        "robust": robust,
+        "totals": totals,
+        "settings": _settings(frame),
+    }
+    result = stats.effects(frame, axes, metrics, blocks=blocks, texts=random, **options)
+    unknown = [] if random or texts is not None else [name for name in blocks if not _is_setting(name)]
+    rule = "{0} is a fixed block, so the results hold for these levels of it; if they are texts, add texts={0!r}."
+    return replace(result, notes=(*result.notes, *map(rule.format, unknown)))
+
+
+def _is_setting(name: str) -> bool:
+    return is_field(name) or name in {SYSTEM, REPEAT, "backend", "model", "seed"}
 
 
 def _settings(frame: pd.DataFrame) -> list[str]:

@@ -14,6 +14,7 @@ votes <- read.csv(path, colClasses = "character", na.strings = character(), chec
 # Text that a spreadsheet would run as a formula has a quote before it.
 votes[] <- lapply(votes, function(column) sub("^'('*[=+@\t\r\n＝＋－＠-])", "\\1", column))
 votes <- votes[votes$counts == "True", ]
+if ("text_of_item" %in% names(votes)) votes$item <- votes$text_of_item  # takes of one text are not independent
 if ("rating" %in% names(votes)) votes$rating <- as.numeric(votes$rating)
 kind <- votes$kind[1]; design <- file.path(dirname(path), "study.json")
 study <- if (file.exists(design)) paste(readLines(design, encoding = "UTF-8"), collapse = "") else '"systems": [] "confidence": 0.95'
@@ -23,6 +24,7 @@ add <- function(figure, first, second, method, estimate = NA, low = NA, high = N
   results[[length(results) + 1]] <<- data.frame(figure, first, second, estimate, low, high, error, df, t, p, method)
 
 add_mean <- function(figure, rows, first, second = "", null = 0, scale = c(-Inf, Inf)) {  # the mean of value, or the lead of a system
+  if (!"ahead" %in% names(rows)) rows <- aggregate(value ~ listener + item, rows, mean)
   counts <- c(length(unique(rows$listener)), length(unique(rows$item)))
   if (min(counts) < 2) return(add(figure, first, second, "mean alone", mean(rows$value)))
   fixed <- if ("ahead" %in% names(rows)) "ahead" else "1"; method <- "no residual variance"

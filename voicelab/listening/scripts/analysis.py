@@ -51,7 +51,9 @@ def reml(values: np.ndarray, fixed: np.ndarray, groups: list[np.ndarray]) -> tup
 
 def mean_of(rows: pd.DataFrame, level: float, null: float, ends: tuple[float, float]) -> tuple[object, ...]:
     """Return the mean of ``value`` or the coefficient of ``ahead`` with low, high, error, df, t, p and method."""
-    counts, middle, paired = rows[["listener", "item"]].nunique(), rows["value"].mean(), "ahead" not in rows
+    abx, paired = "kind" in rows and rows["kind"].iloc[0] == "ABX", "ahead" not in rows
+    rows = rows.groupby(["listener", "item"], sort=False)["value"].mean().reset_index() if paired else rows
+    counts, middle = rows[["listener", "item"]].nunique(), rows["value"].mean()
     if counts.min() < 2:
         return middle, *[np.nan] * 6, "mean alone"
     names = rows.filter(regex="^(listener|item)(_system)?$")
@@ -74,7 +76,6 @@ def mean_of(rows: pd.DataFrame, level: float, null: float, ends: tuple[float, fl
         max_df, min_error = counts.min() if counts.min() <= 5 else counts.sum() - 2, np.sqrt(1 / 12 / len(rows))
         error, df = (error, min(df, max_df)) if error > min_error else (min_error, max_df)
     half, t = stats.t.isf((1 - level) / 2, df) * error, (mean - null) / error
-    abx = "kind" in rows and rows["kind"].iloc[0] == "ABX"
     p = stats.t.sf(t, df) if abx else 2 * stats.t.sf(abs(t), df)
     return mean, max(mean - half, ends[0]), min(mean + half, ends[1]), error, df, t, p, method
 
@@ -150,6 +151,7 @@ if __name__ == "__main__":
     formula = r"\A'(?='*[=+\-@\t\r\n＝＋－＠])"  # text after a quote that stops spreadsheets from running it
     votes = pd.read_csv(source, dtype=str, keep_default_na=False).replace(formula, "", regex=True)
     votes = votes.query("counts == 'True'").astype({"rating": float} if "rating" in votes else {})
+    votes["item"] = votes.get("text_of_item", votes["item"])  # takes of one text are not independent
     for scale, table in votes.groupby("scale", sort=False) if "scale" in votes else [("", votes)]:
         print(end=f"{scale}\n" * bool(scale))
         rows = figures(table, study["systems"], study["confidence"]) if len(table) else []
