@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,7 @@ from voicelab.listening.report import ListeningReport, position_effects
 from voicelab.listening.results import ListeningResult, analyze, leads
 from voicelab.listening.study import BlindStudy
 from voicelab.listening.votes import Ballot
-from voicelab.stats import binomial
+from voicelab.stats import binomial, crossed_mean
 
 LEVEL = {"a": 0.8, "b": 0.2, "c": 0.0, REFERENCE: 2.0, "anchor35": -2.0, "anchor70": -1.0}
 
@@ -328,6 +329,24 @@ def test_constant_change_between_halves_has_no_p() -> None:
     effects: dict[str, Any] = position_effects(pd.DataFrame(rows), "MOS")
     assert effects["seconds, second half"] == pytest.approx(effects["seconds, first half"] + 0.2)
     assert not [name for name in effects if name.endswith(": p")]
+
+
+def test_mixed_model_of_the_program_agrees_where_variances_are_0_or_large() -> None:
+    mean_of = runpy.run_path(str(SCRIPTS / "analysis.py"))["mean_of"]
+    draw = np.random.default_rng(3)
+    tables = [
+        20 * draw.normal(size=(8, 1)) * listeners + 20 * draw.normal(size=6) * items + draw.normal(size=(8, 6))
+        for listeners, items in itertools.product((0, 1), repeat=2)
+    ]
+    masks = (np.ones((8, 6), bool), np.arange(48).reshape(8, 6) % 5 > 0, np.eye(8, 6, dtype=bool))
+    for table, mask in itertools.product(tables, masks):
+        listeners, items = (list(map(str, places)) for places in np.nonzero(mask))
+        ours = crossed_mean(table[mask], listeners, items, step=1.0)
+        rows = pd.DataFrame({"value": table[mask], "listener": listeners, "item": items})
+        mean, _, _, *numbers, p, method = mean_of(rows, 0.95, 0, (-math.inf, math.inf))
+        assert (*numbers, p) == pytest.approx((ours.error, ours.df, ours.statistic, ours.p), rel=1e-3)
+        assert mean == pytest.approx(ours.estimate.value, abs=1e-3 * ours.error)
+        assert method == "mixed model"
 
 
 def test_text_has_the_items_that_the_standards_require(tmp_path: Path) -> None:

@@ -28,25 +28,30 @@ def reml(values: np.ndarray, fixed: np.ndarray, groups: list[np.ndarray]) -> tup
     columns, sizes = np.column_stack([*groups, fixed, values]), [group.shape[1] for group in groups]
     products, count, free = columns.T @ columns, sum(sizes), len(values) - fixed.shape[1]
 
-    def at(ratios: np.ndarray) -> np.ndarray:  # deviance, coefficient, log variance; ratios to the residual variance
-        scale = np.sqrt(np.repeat(ratios, sizes))[:, None]
+    def at(ratios: np.ndarray) -> tuple[float, np.ndarray, float, float]:
+        """Return deviance, gradient, coefficient and log variance; ``ratios`` are variances / residual variance."""
+        scale, kept = np.sqrt(np.repeat(ratios, sizes))[:, None], slice(count, -1)
         root = linalg.cholesky(scale * products[:count, :count] * scale.T + np.eye(count), lower=True)
-        inner = linalg.solve_triangular(root, scale * products[:count, count:], lower=True)
-        rest = products[count:, count:] - inner.T @ inner
-        inverse = np.linalg.inv(rest[:-1, :-1])
-        residual = (rest[-1, -1] - rest[-1, :-1] @ inverse @ rest[:-1, -1]) / free
-        deviance = 2 * np.log(root.diagonal()).sum() + np.linalg.slogdet(rest[:-1, :-1])[1] + free * np.log(residual)
-        return np.array([deviance, inverse[0] @ rest[:-1, -1], np.log(residual * inverse[0, 0])])
+        half = linalg.solve_triangular(root, scale * products[:count], lower=True)
+        weighted = products - half.T @ half
+        inverse = np.linalg.inv(weighted[kept, kept])
+        projected = weighted - weighted[:, kept] @ inverse @ weighted[kept]
+        residual = projected[-1, -1] / free
+        deviance = 2 * np.log(root.diagonal()).sum() + free * np.log(residual) - np.linalg.slogdet(inverse)[1]
+        slopes = projected.diagonal()[:count] - projected[:count, -1] ** 2 / residual
+        gradient = np.add.reduceat(slopes, np.cumsum([0, *sizes[:-1]]))
+        return deviance, gradient, inverse[0] @ weighted[kept, -1], np.log(residual * inverse[0, 0])
 
-    start, bounds, options = np.full(len(sizes), 0.5), [(0, None)] * len(sizes), {"ftol": 1e-14, "maxiter": 1000}
-    best = optimize.minimize(lambda ratios: at(ratios)[0], start, bounds=bounds, options=options)
-    x, slope = best.x, np.where(best.x > 0, np.abs(best.jac), -best.jac)
-    steps = np.diag(1e-3 * x)[x > 1e-6]
-    signs = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
-    cross = [sum(i * j * at(x + i * a + j * b)[0] for i, j in signs) / 4 for a in steps for b in steps]
-    change = np.array([(at(x + step)[2] - at(x - step)[2]) / 2 for step in steps])
-    df = 1 / (1 / free + change @ np.linalg.pinv(np.reshape(cross, (len(steps), len(steps))), hermitian=True) @ change)
-    return *at(x)[1:], df, "mixed model" + " (not converged)" * bool(slope.max(initial=0) > 0.01)
+    x, bounds, options = np.full(len(sizes), 0.5), [(0, None)] * len(sizes), {"ftol": 0, "gtol": 1e-9, "maxiter": 1000}
+    for _ in range(3):  # a restart leaves a failed line search
+        x = optimize.minimize(lambda ratios: at(ratios)[:2], x, jac=True, bounds=bounds, options=options).x
+    slope = np.where(x > 0, np.abs(at(x)[1]), -at(x)[1])
+    active = np.flatnonzero(x > 1e-6)
+    sides = [(at(x + step), at(x - step)) for step in np.diag(1e-3 * x)[active]]
+    curvature = np.reshape([(a[1] - b[1])[active] * 5e-4 * x[active] for a, b in sides], (active.size, active.size))
+    change = np.array([(a[3] - b[3]) / 2 for a, b in sides])
+    df = 1 / (1 / free + change @ np.linalg.pinv((curvature + curvature.T) / 2, hermitian=True) @ change)
+    return *at(x)[2:], df, "mixed model" + " (not converged)" * bool(slope.max() > 0.01)
 
 
 def mean_of(rows: pd.DataFrame, level: float, null: float, ends: tuple[float, float]) -> tuple[object, ...]:
@@ -64,7 +69,7 @@ def mean_of(rows: pd.DataFrame, level: float, null: float, ends: tuple[float, fl
     rest = values - additive @ np.linalg.lstsq(additive, values, rcond=1e-10)[0]
     saturated = np.linalg.matrix_rank(additive) == len(rows)
     if np.ptp(values) > 1e-9 and (rest @ rest > 1e-9 * (values @ values) or (paired and saturated)):
-        random = [group for group in codes.values() if group.shape[1] < len(rows)]
+        random = [group for group in codes.values() if group.shape[1] < len(rows)] or [np.zeros((len(rows), 1))]
         mean, log_variance, df, method = reml(values / values.std(), fixed, random)
         mean, error = middle * paired + mean * values.std(), np.exp(log_variance / 2) * values.std()
     else:
@@ -119,8 +124,7 @@ def figures(table: pd.DataFrame, names: list[str], level: float) -> Iterator[tup
         rows = table[table["system"] == system]
         mean = mean_of(rows.assign(value=rows["rating"]), level, 0, SCALES.get(kind, (1, 5)))
         yield "mean", system, "", *mean[:5], np.nan, np.nan, mean[-1]
-    added = {"reference", "anchor35", "anchor70"} if kind == "MUSHRA" else set()
-    compared = [name for name in systems if name not in added]
+    compared = [name for name in systems if kind != "MUSHRA" or name not in {"reference", "anchor35", "anchor70"}]
     for pair in itertools.combinations(compared, 2):
         rows = differences(table, pair)
         if rows.empty:
