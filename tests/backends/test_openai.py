@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -358,6 +359,14 @@ def test_probed_fields(profile: str, refused: set[str], acting: set[str]) -> Non
     assert refused <= {name for name, probe in probes.items() if probe.accepted == "no"}
     assert probes["extra." + UNKNOWN_FIELD].accepted == ("no" if refused else "yes")
     assert probes["references"].remark == "not sent: not supported by OpenAI's API"
+
+
+def test_cached_takes_of_a_server_that_only_its_address_identifies_are_noted(tmp_path: Path) -> None:
+    with connected("kokoro-fastapi") as (_, lab):
+        sweep = lab.sweep("Hello.", repeats=2, cache=tmp_path)
+        assert sweep.run().notes == ()
+        (note,) = sweep.run().notes
+    assert note.startswith("The service is identified by its address, and 2 takes from the cache may be outdated: ")
 
 
 def test_an_unknown_server_is_sent_seeds_with_a_note(script: Script) -> None:

@@ -233,6 +233,14 @@ class Sweep(Shown):
             for (_, model), count in counts.items()
             if count > 1
         )
+        # Only an address identifies a service that declares no fingerprint.
+        if count := sum(
+            each.cached and each.take is not None and "://" in each.take.fingerprint for each in outcomes.values()
+        ):
+            note = (
+                f"The service is identified by its address, and {counted(count, 'take')} from the cache may be outdated"
+            )
+            notes += (f'{note}: frame(also=["created"]) has the dates, and a new folder as cache= avoids them.',)
         return TakeTable(tuple(columns), rows, notes=(*notes, *device_notes(rows)), state=state)
 
 
