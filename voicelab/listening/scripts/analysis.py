@@ -4,8 +4,7 @@ Ratings: means of systems, differences of pairs by linear mixed models: value ~ 
 tests with Satterthwaite's degrees of freedom. AB, ABX: the same model of choices (0 or 1), and exact binomial tests; ABX is
 one-sided. A mean of n values has at least the variance 1 / 12 / n, and at most the df of listeners and items together or,
 with five or fewer of either, that number. Transcription: words correct ~ system, with interactions of system with listener
-and item as random effects, too. Means of listeners: Wilcoxon's test. The order of systems and the confidence level are
-those in study.json. p-values are uncorrected.
+and item as random effects, too. The order of systems and the confidence level are those in study.json; p is uncorrected.
 """
 
 import itertools
@@ -61,8 +60,7 @@ def mean_of(rows: pd.DataFrame, level: float, null: float, ends: tuple[float, fl
     counts, middle = rows[["listener", "item"]].nunique(), rows["value"].mean()
     if counts.min() < 2:
         return middle, *[np.nan] * 6, "mean alone"
-    names = rows.filter(regex="^(listener|item)(_system)?$")
-    codes = {name: pd.get_dummies(rows[name]).to_numpy(float) for name in names}
+    codes = {name: pd.get_dummies(rows[name]).to_numpy(float) for name in rows.filter(regex="^(listener|item)")}
     fixed = np.ones((len(rows), 1)) if paired else np.column_stack([rows["ahead"], pd.get_dummies(rows["rest"])])
     values = rows["value"].to_numpy(float) - middle
     additive = np.column_stack([fixed, codes["listener"], codes["item"]])
