@@ -308,7 +308,7 @@ def knob_pairs(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, KnobValue], .
 
 @contextmanager
 def _keywords(knobs: Iterable[Knob]) -> Iterator[None]:
-    """Extend errors about unknown fields in the block by the keywords of ``speak``."""
+    """Add the keywords of ``speak`` to the errors about unknown fields that the block raises."""
     try:
         yield
     except RequestInvalid as error:

@@ -280,7 +280,7 @@ def intervals_of(path: Path, intervals: Sequence[tuple[float, float | None, str]
     if channels > 1 and recording.peak < _SILENCE_PEAK <= _channel_peak(data):
         file_notes.append("Its channels are in antiphase and cancel when averaged: invert one of them.")
     if codec.startswith("aac"):
-        file_notes.append("Its codec AAC pads audio by up to 0.05 s at each end, which its duration may include.")
+        file_notes.append("Its codec, AAC, pads the audio by up to 0.05 s at each end; the duration may include this.")
     created = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     name = path_text(path.name)
     takes = []

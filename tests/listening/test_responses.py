@@ -150,11 +150,11 @@ def test_tables_of_strangers(tmp_path: Path) -> None:
     assert str(analyze(TEST, WIDE.rename(columns={"b": " b ", "item": "item "}))) == str(analyze(TEST, WIDE))
     for renamed in ({"b": "B"}, {"listener": "listener", "b": "a "}):
         with pytest.raises(
-            ArgumentError, match=r"one column for each system, named as in the test: a, b; also got '[Ba]'"
+            ArgumentError, match=r"one column for each system, named as in the test: a, b; rename or remove '[Ba]'"
         ):
             analyze(TEST, WIDE.rename(columns=renamed))
     with pytest.raises(
-        ArgumentError, match="one column for each system, named as in the test: a, b; also got 'A', 'B'"
+        ArgumentError, match="one column for each system, named as in the test: a, b; rename or remove 'A', 'B'"
     ):
         analyze(TEST, WIDE.rename(columns={"a": "A", "b": "B"}))
     with pytest.raises(

@@ -276,7 +276,7 @@ def test_levels_before_matching_channels_and_padding_are_noted(tmp_path: Path) -
     (tmp_path / "soft" / "b.m4a").write_bytes(in_container(CLIP, "mp4", "aac"))
     stereo, padded = vl.measure(tmp_path / "soft", ["loudness"])["notes"]
     assert "It has 2 channels, which were averaged." in stereo
-    assert "AAC pads audio" in padded
+    assert "AAC, pads the audio" in padded
     both = vl.measure([tmp_path / "soft" / "a.wav", tmp_path / "loud" / "a.wav"], ["duration"])
     assert both["notes"].tolist() == [stereo, ""]
     assert "notes" not in vl.measure(tmp_path / "loud", ["loudness"])
@@ -527,7 +527,7 @@ def test_many_recordings_are_shown_before_they_are_measured_and_a_page_has_its_s
     assert page.read_text().count('src="a%20page-sounds/0000') == 4
     assert [path.name for path in sorted((tmp_path / "a page-sounds").iterdir())] == [f"0000{n}.mp3" for n in range(4)]
     assert vl.load(tmp_path / "a page-sounds" / "00003.mp3").duration == pytest.approx(1.2, abs=0.01)
-    with pytest.raises(ArgumentError, match="sounds: must be inside or beside, got 'folder'"):
+    with pytest.raises(ArgumentError, match="sounds: must be 'inside' or 'beside', got 'folder'"):
         systems.page(page, sounds="folder")  # type: ignore[arg-type]
     systems.frame()
     assert "difference" in systems._repr_mimebundle_()["text/html"]

@@ -1,8 +1,8 @@
 """Decode untrusted bytes in a sandboxed worker process.
 
 A decoder that crashes, hangs or exhausts memory does not affect the caller. Its process cannot open files, because all its
-file descriptors are in use, and its environment has no secrets. Code of an attacker in the process would not be contained.
-On Windows, where no limits are set, only the process is isolated. The worker process runs
+file descriptors are in use, and its environment has no secrets. The sandbox does not contain an attacker who runs code in
+the process. On Windows no limits are set, so the separate process is the only protection. The worker process runs
 
     python -m voicelab.audio.sandbox MODULE:FUNCTION MEMORY CPU_SECONDS
 

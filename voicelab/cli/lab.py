@@ -48,7 +48,7 @@ def lab(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Start time of the enclosing command, in seconds since 1970, for the total duration.",
+            help="Time at which the calling command began, in seconds since 1970; the total duration is counted from it.",
             show_default=False,
         ),
     ] = None,
@@ -74,7 +74,7 @@ def lab(
 
 
 def _elapsed(start: float, since: float | None) -> str:
-    """Format the seconds since ``start``, and since the start of the enclosing command."""
+    """Format the seconds since ``start``, and since the calling command began."""
     end = time.time()
     return f" in {end - start:.0f} s" + (f", {end - since:.0f} s in total" if since is not None else "")
 

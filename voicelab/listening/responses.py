@@ -116,7 +116,7 @@ def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]
     wrong += list(frame.columns[frame.columns.duplicated() & frame.columns.isin(names)])
     if wrong:
         rule = f"must have one column for each system, named as in the test: {', '.join(names)}"
-        raise ArgumentError.of("votes", f"{rule}; also got {', '.join(map(repr, wrong))}: rename or remove it")
+        raise ArgumentError.of("votes", f"{rule}; rename or remove {', '.join(map(repr, wrong))}")
     systems = [name for name in names if name in frame]
     keys = [name for name in frame if name not in systems]
     long = frame.melt(keys, systems, var_name="system", value_name=value, ignore_index=False)

@@ -1,4 +1,4 @@
-"""Registry of metrics, metrics of latency and playback, and measurement of clips in tables."""
+"""The registry of metrics, the metrics of latency and playback, and functions that measure the clips of a table."""
 
 from __future__ import annotations
 

@@ -89,10 +89,11 @@ class Effects(Shown):
     (``low``, ``high``) and ``p`` are simultaneous over the levels of the axis: at least one interval excludes 0 if and only
     if the axis' p is at most 1 - ``confidence``. ``in_sd`` is the estimate in units of the residual ``sd`` of ``variance``,
     and ``delta`` is Cliff's delta against the baseline, each with its interval (``_low``, ``_high``). Where texts are a
-    block, the columns ``estimate_texts`` to ``df_texts`` treat texts as random. Of ``units`` texts, ``differing`` have a
-    difference other than the median ``mode``, by at most ``largest``; if texts are fixed, takes and their values are counted
-    instead. Estimates are NaN if the level is confounded with another axis or the blocks; a note then reports it. If the
-    residual variance is 0, ``error`` is 0, and the interval and p are NaN.
+    block, the columns ``estimate_texts`` to ``df_texts`` treat texts as random. ``mode`` is the median of the differences of
+    ``units`` texts, ``differing`` the number of texts with another difference, and ``largest`` their largest distance from
+    ``mode``; if texts are fixed, these columns describe values of takes. Estimates are NaN if the level is confounded with
+    another axis or the blocks; a note then reports it. If the residual variance is 0, ``error`` is 0, and the interval and p
+    are NaN.
 
     ``variance``: the decomposition of each metric's variance. Its rows are the axes, ``blocks``, ``interactions`` and
     ``sampling`` (repeats within a cell), with ``df``, ``sum_sq``, ``eta_sq``, ``omega_sq`` and, for sampling, ``sd`` in

@@ -337,7 +337,7 @@ def plan_sweep(
 
 
 def _power_of_levels(texts: int, repeats: int, levels: int, shift: float, level: float) -> float:
-    """Return the power of a test at ``level`` if one level differs by ``shift``, in SDs of a level in one text."""
+    """Return the power of a test at ``level`` if one level differs by ``shift``, in SDs of a level's mean in a text."""
     df = (texts - 1) * (levels - 1) if texts > 1 else levels * (repeats - 1)
     # One text with one take per level leaves no residual degrees of freedom.
     if not df or not shift:

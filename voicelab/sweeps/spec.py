@@ -158,7 +158,7 @@ AXES: Final = (*_COMMON, "prosody.speed", "prosody.volume", *_OTHER_FIELDS, "mod
 
 
 def axes_for(sweep: Sweep) -> tuple[str, ...]:
-    """List the names that form entries can vary: fields that all backends of a sweep support, and backend parameters."""
+    """List the names that can be varied in a form: fields that all backends of the sweep support, and backend parameters."""
     declared = [backend.capabilities for backend in sweep.backends.values()]
     acting = (name for name in AXES if not any(capabilities.ignored(name) for capabilities in declared))
     return (*acting, *(knob.name for knob in sweep.knobs), *(axis.name for axis in sweep.axes if axis.template))

@@ -157,7 +157,7 @@ def write_page(
     resolve(chosen)
     folder = {"inside": None, "beside": path.with_name(f"{path.stem}-sounds")}.get(sounds, path)
     if folder == path:
-        raise ArgumentError.of("sounds", f"must be inside or beside, got {sounds!r}")
+        raise ArgumentError.of("sounds", f"must be 'inside' or 'beside', got {sounds!r}")
     summary = _summary_bundle(takes)["text/html"] if takes.matched and takes.metrics else ""
     with on_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -111,7 +111,7 @@ def differences(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
 
 
 def figures(table: pd.DataFrame, names: list[str], level: float) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of the printed table; pairs have the order of ``names``."""
+    """Yield the rows of the printed table, with intervals of confidence ``level``; systems are in the order of ``names``."""
     kind, blank = table["kind"].iloc[0], [np.nan] * 6
     choices = kind in {"AB", "ABX"}
     null, ends = (0.5, (0, 1)) if choices else (0, (-np.inf, np.inf))
