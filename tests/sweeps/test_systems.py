@@ -57,6 +57,9 @@ def test_braces_in_texts_are_literal(tmp_path: Path) -> None:
         )
         assert [take.request.text for take in table.takes[::2]] == texts
         assert list(table.frame()["text"][::2]) == texts == list(table.column("text").labels)
+    for wrong, problem in ((["{a}"] * 2, "must be unique"), (["{a}", ["b"]], "must be a string, got list")):
+        with pytest.raises(vl.RequestInvalid, match=problem):
+            vl.compare_systems(wrong, one=lab, two=lab)  # type: ignore[arg-type]
     swept = lab.sweep(r"You \emph{{must}} go.", temperature=[0, 1])
     assert {cell.call.request.text for cell in swept.grid.cells} == {texts[0]}
     with pytest.raises(vl.RequestInvalid, match=r"has no axis: pass must=\[…\], or write {{must}} for literal braces"):

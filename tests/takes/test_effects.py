@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -61,6 +63,20 @@ def takes(*settings: dict[str, object], repeats: int = 3) -> pd.DataFrame:
         for _ in range(repeats)
     ]
     return pd.DataFrame(rows)
+
+
+def test_settings_with_a_value_for_each_block_need_little_memory() -> None:
+    items = np.repeat(np.arange(2000), 2)
+    noise = np.random.default_rng(3).normal(size=items.size)
+    table = pd.DataFrame({"system": ["a", "b"] * 2000, "item": items, "text": items.astype(str), "duration": noise})
+    tracemalloc.start()
+    try:
+        result = effects(table, "system", "duration", blocks="item")
+        peak_mb = tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+    assert not [note for note in result.notes if "neither" in note]
+    assert peak_mb < 30.0
 
 
 def test_settings_that_vary_with_an_axis_or_within_cells_are_noted() -> None:

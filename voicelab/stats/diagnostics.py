@@ -220,16 +220,16 @@ def unnamed_columns(
         if name in {*axes, *blocks} or frame[name].map(repr).nunique() < 2:
             continue
         design, _ = build(frame, [*axes, name], blocks)
-        codes = design.codes[len(axes)]
         named = replace(design, codes=np.delete(design.codes, len(axes), axis=0))
-        if np.unique(np.stack([named.cells, codes]), axis=1).shape[1] > np.unique(named.cells).size:
+        pairs, cells = (np.unique(each.cells, return_index=True)[1] for each in (design, named))
+        if pairs.size > cells.size:
             mixed.append(name)
+        shares = np.bincount(design.cells) / np.bincount(named.cells)[named.cells[pairs]]
         for number, axis in enumerate(axes):
-            counts = np.zeros((int(named.strata(number).max()) + 1, len(design.levels[number]), int(codes.max()) + 1))
-            np.add.at(counts, (named.strata(number), design.codes[number], codes), 1.0)
-            shares = counts / counts.sum(axis=2, keepdims=True).clip(1.0)
-            low = np.where(counts.any(axis=2, keepdims=True), shares, math.inf).min(axis=1)
-            if (shares.max(axis=1) - low > _MIRRORED).any():
+            # Frequencies are equal if each share of a cell is the mean share of the cells that differ in this axis only.
+            strata, groups = named.strata(number), design.strata(number)[pairs]
+            means = np.bincount(groups, shares)[groups] / np.bincount(strata[cells])[strata[pairs]]
+            if np.abs(shares - means).max() > _MIRRORED:
                 notes.append(
                     f"{name} is neither an axis nor in blocks, and its values are not equally frequent at the levels of "
                     f"{axis}: the effect of {axis} may be that of {name}."

@@ -73,8 +73,10 @@ def systems_sweep(texts: str | Sequence[str] | Mapping[str, str], labs: Mapping[
         items = {label: literal(text) for label, text in items.items()}
     elif isinstance(items, Iterable):
         listed = [*items]
-        escaped = [*map(literal, listed)]
-        items = listed if escaped == listed else dict(zip(listed, escaped, strict=True))
+        items = escaped = [*map(literal, listed)]
+        # Other values and repeated texts are errors of the sweep.
+        if escaped != listed and all(isinstance(text, str) for text in listed) and len({*listed}) == len(listed):
+            items = dict(zip(listed, escaped, strict=True))
     return sweep_of(next(iter(labs.values())), items, labs=labs, fields={}, **options)
 
 
