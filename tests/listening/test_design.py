@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tones import there
+from tests.kept import ask
+from tests.tones import ToneBackend, there
+from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 from voicelab.listening.design import (
@@ -338,3 +340,20 @@ def test_negative_listener_numbers_are_rejected(tmp_path: Path) -> None:
     for listener in (-1, 0.0, True):
         with pytest.raises(ArgumentError, match="listener"):
             listening_test("AB").trials(listener)  # type: ignore[arg-type]
+
+
+def test_parts_of_a_take_are_no_repeats_of_its_text() -> None:
+    whole = [
+        ToneBackend().synthesize(Call(ask(text), seed=1)).take().clip() for text in ("One sentence.", "Two sentences.")
+    ]
+    takes = {f"{number} {repeat}": {"a": clip, "b": clip} for number, clip in enumerate(whole) for repeat in range(2)}
+    assert [*ListeningTest("t", "AB", takes).texts.values()] == [
+        text for text in ("One sentence.", "Two sentences.") for _ in range(2)
+    ]
+    half = {
+        item: {name: clip.slice(0.0, clip.duration / 2) for name, clip in clips.items()}
+        for item, clips in takes.items()
+    }
+    assert ListeningTest("t", "AB", half, lufs=None).texts == {}
+    with pytest.raises(ArgumentError, match="texts: must have the spoken text of every item"):
+        ListeningTest("t", "transcription", half, lufs=None)

@@ -168,6 +168,12 @@ def repeated(kind: Kind) -> ListeningResult:
     return analyze(replace(test, texts=texts), result.votes.drop(columns="counts"))
 
 
+def test_agreement_is_over_clips_if_texts_are_repeated() -> None:
+    names = ("icc(2,1)", "icc(2,k)", "alpha")
+    figures = [result.report().figures.set_index("figure")["value"] for result in (study("MOS"), repeated("MOS"))]
+    assert figures[0][[*names]].tolist() == figures[1][[*names]].tolist()
+
+
 @pytest.mark.parametrize("language", ["py", "R"])
 @pytest.mark.parametrize(
     ("data", "kind"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import time
 import wave
@@ -78,6 +79,18 @@ def test_a_pattern_makes_systems_that_are_compared_like_any_others(folder: Path,
     page = systems.page(tmp_path / "page.html").read_text()
     assert page.count("<audio") == 6
     assert "loudness-matched" in page
+
+
+def test_repeats_of_recordings_without_texts_are_one_text_of_a_listening_test(tmp_path: Path) -> None:
+    for speaker, item, repeat, system in itertools.product("xy", ("s1", "s2"), (1, 2), PITCH):
+        path = tmp_path / system / f"{speaker}-{item}-{repeat}.wav"
+        path.parent.mkdir(exist_ok=True)
+        spoken(item, PITCH[system] + repeat).save(path)
+    systems = vl.collect(tmp_path / "{system}" / "{speaker}-{item}-{repeat}.wav")
+    test = systems.listening_test("AB")
+    assert len(test.items) == 8
+    assert [*test.texts.values()] == [f"{item}, {speaker}" for item in ("s1", "s2") for speaker in "xy" for _ in (1, 2)]
+    assert not systems.select(repeat=systems.column("repeat").values[0]).listening_test("AB").texts
 
 
 def test_files_are_decoded_and_filtered_once_per_measurement(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

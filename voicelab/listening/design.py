@@ -202,7 +202,7 @@ class ListeningTest:
         scales: question by scale, such as ``{"naturalness": "How natural is the speech?"}``, if each sound is rated on
             several scales (MOS, SMOS, DMOS, CMOS, MUSHRA, MUSHRA-NMR). ``analyze`` analyzes the scales separately;
             attention checks and the post-screening of MUSHRA use the first scale.
-        texts: spoken text of each item; default: the text of the item's takes. Items with the same text are repeated takes
+        texts: spoken text of each item; default: that of a clip of the item. Items with the same text are repeated takes
             of one sentence, which ``analyze`` does not treat as independent. Stored if several texts are repeated, and in
             a transcription test.
 
@@ -553,9 +553,14 @@ class ListeningTest:
 
 def _texts(kind: Kind, items: Mapping[str, Mapping[str, Clip]], texts: Mapping[str, str]) -> dict[str, str]:
     """Return the spoken text of each item, by default the text of its takes; {} if it has no use."""
-    takes = {item: [clip.take for clip in clips.values() if clip.take is not None] for item, clips in items.items()}
-    by_item = {item: with_text[0].call.said if with_text else "" for item, with_text in takes.items()} | dict(texts)
-    wrong = [item for item in by_item if item not in items or not words_correct(by_item[item], "?") >= 0.0]
+    spoken = {
+        item: next(filter(None, (clip.spoken_text for clip in clips.values())), "") for item, clips in items.items()
+    }
+    by_item = spoken | dict(texts)
+    wordless = {
+        item for item, text in by_item.items() if kind == "transcription" and not words_correct(text, "?") >= 0.0
+    }
+    wrong = [item for item, text in by_item.items() if item not in items or not text or item in wordless]
     if kind == "transcription" or texts:
         if wrong:
             rule = f"must have the spoken text of every item, and of no other, got {', '.join(wrong)}"

@@ -455,7 +455,8 @@ def _ratings(result: ListeningResult) -> Iterator[_Row]:
         if system not in result.scores:  # a single rating has no interval
             values["mean"] = rows.mean()
         yield from _entries(values, str(system))
-    table = responses.pivot_table(index=["item", "system"], columns="listener", values="rating").to_numpy()
+    items = result.votes["item"].loc[responses.index]  # repeated takes of a text are different targets
+    table = responses.pivot_table(index=[items, "system"], columns="listener", values="rating").to_numpy()
     try:
         if np.isfinite(table).all():
             yield "icc(2,1)", "", "", intraclass_correlation(table)

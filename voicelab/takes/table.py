@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from voicelab import stats
 from voicelab.call import field_name, is_field
-from voicelab.clip import Clip, Take
+from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.display import Shown, view
 from voicelab.errors import ArgumentError, NotFound, check_options, suggestion
 from voicelab.guesses import Guided
@@ -390,7 +390,8 @@ class TakeTable(Shown, metaclass=Guided):
             over: the compared column; ``system``, or the only key column with several values, by default.
             name: title of the test, which listeners see.
             reference: value or label of the column that SMOS, DMOS and MUSHRA use as the reference.
-            **options: options of ListeningTest: ``seed``, ``checks``, ``question``, ``lufs``, …
+            **options: options of ListeningTest: ``seed``, ``checks``, ``question``, ``lufs``, … If texts are unknown,
+                ``texts`` has by default the same label for the repeats of an item.
 
         Raises ArgumentError for an unknown column or reference, or if no pair is complete.
         """
@@ -408,6 +409,8 @@ class TakeTable(Shown, metaclass=Guided):
         }
         if not items:
             raise ArgumentError.of("over", f"no pair has a take of every {column.title}")
+        texts = {} if kind == "transcription" else _repeated({name: pairs[name] for name in items}, column.name)
+        options = {"texts": texts, **options}
         if reference is None:
             return ListeningTest(name, kind, items, **options)
         chosen = next((label for label in column.find(reference) if label in levels), None)
@@ -552,6 +555,18 @@ class TakeTable(Shown, metaclass=Guided):
 
 def _names(metrics: Iterable[str | Metric]) -> list[str]:
     return [metric if isinstance(metric, str) else metric.name for metric in metrics]
+
+
+def _repeated(pairs: Mapping[str, Mapping[str, TakeRow]], over: str) -> dict[str, str]:
+    """Return labels that only pairs of repeats share, if there are such pairs and texts are unknown; otherwise {}."""
+    rows = {name: next(iter(pair.values())) for name, pair in pairs.items()}
+    if all(row.take is not None and row.take.request.text != UNKNOWN_TEXT for row in rows.values()):
+        return {}
+    labels = {
+        name: ", ".join(label for key, label in row.labels.items() if key not in {over, REPEAT})
+        for name, row in rows.items()
+    }
+    return labels if 1 < len({*labels.values()}) < len(labels) else {}
 
 
 def _comparable(frame: pd.DataFrame, column: str, names: Sequence[str]) -> list[str]:
