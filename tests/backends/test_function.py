@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from enum import Enum
@@ -31,6 +32,7 @@ from pydantic import Field
 
 import voicelab as vl
 from tests.service.conftest import Start
+from tests.tones import there
 from voicelab.backends.function import fingerprint_of
 from voicelab.errors import ArgumentError, Cancelled, EngineError, RequestInvalid
 
@@ -582,7 +584,37 @@ def test_what_a_function_changes_itself_does_not_change_its_fingerprint(tmp_path
         assert owner.count == count
     owner.model.weights[:] = 0.5
     assert not any(row.cached for row in lab.sweep(["One.", "Two."], cache=tmp_path).run().rows)
+    fingerprint = there(lab.speak("One.").take).fingerprint
+    with lab.stream("Two.") as stream:  # cancelled after its first chunk
+        next(stream)
+    assert there(lab.speak("Three.").take).fingerprint == fingerprint
     assert vl.connect(tts).speak("One.").notes == ()
+
+
+def test_a_container_that_grows_while_it_is_compared_is_compared() -> None:
+    owner: dict[str, object] = {}
+
+    class Growing:
+        """Adds an item when it is inspected, as another thread may do."""
+
+        def __reduce_ex__(self, protocol: object) -> Any:
+            owner[f"added {len(owner)}"] = protocol
+            return Growing, ()
+
+    lab = vl.connect(lambda text: (SINE * len(owner), RATE))
+    before = there(lab.speak("One.").take).fingerprint
+    owner["growing"] = Growing()
+    assert not there(lab.speak("One.").take).fingerprint.startswith(before)
+
+
+def test_long_texts_are_not_copied_in_every_call() -> None:
+    lexicon = "word " * 2_000_000
+    lab = vl.connect(lambda text: (SINE * bool(lexicon), RATE))
+    tracemalloc.start()
+    lab.speak("One.")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5_000_000
 
 
 def test_an_object_that_cannot_be_inspected_does_not_fail_a_call(tmp_path: Path) -> None:

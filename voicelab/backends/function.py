@@ -101,7 +101,6 @@ class FunctionBackend(ModelBackend):
 
         def ended(stream: SpeechStream, audio: bytes, error: object = None) -> tuple[str, ...]:  # noqa: ARG001 - of the protocol
             before = stream.backend.fingerprint
-            self._fingerprint.called()
             if before == self._fingerprint.value:
                 return ()
             stream.backend = replace(stream.backend, fingerprint=f"{before}-{self._fingerprint.value}")
@@ -132,7 +131,7 @@ class FunctionFingerprint:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Count a call as running."""
+        """Count a call as running, and compare the objects at its end, before another call attributes changes to the user."""
         with self._lock:
             self._running += 1
         try:
@@ -140,20 +139,16 @@ class FunctionFingerprint:
         finally:
             with self._lock:
                 self._running -= 1
+                objects = self._objects
+                self._compare(by_user=self._changes_itself is False)
+                if self._changes_itself is None:
+                    self._changes_itself = objects != self._objects
 
     def renew(self) -> None:
         """Compute the value again if objects have changed since the last call; not while a call may be changing them."""
         with self._lock:
             if not self._running:
                 self._compare(by_user=True)
-
-    def called(self) -> None:
-        """Compare the objects after a call."""
-        with self._lock:
-            objects = self._objects
-            self._compare(by_user=self._changes_itself is False)
-            if self._changes_itself is None:
-                self._changes_itself = objects != self._objects
 
     def _compare(self, *, by_user: bool) -> None:
         objects = self._digest()
@@ -232,6 +227,8 @@ class _Digests:
 
     def _of(self, value: Any, depth: int) -> bytes:
         """Return the digest of a value, to ``depth`` levels of nesting; functions and classes enter it by name."""
+        if self._limit and type(value) in (str, bytes):
+            return f"{type(value).__name__} {hash(value)}".encode()  # Python computes it once
         if value is None or isinstance(value, _PLAIN):
             return f"{type(value).__qualname__} {value!r}".encode()
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
@@ -275,9 +272,9 @@ def _components(value: Any, limit: int) -> Iterable[Any]:
     if limit and isinstance(value, Mapping | list | tuple | set | frozenset | np.ndarray):
         return _sampled(value, limit)
     if isinstance(value, Mapping):
-        return chain.from_iterable(value.items())
+        return chain.from_iterable([*value.items()])  # copied at once, since another thread may change it
     if isinstance(value, list | tuple | set | frozenset):
-        return value
+        return [*value]
     if isinstance(value, np.ndarray) and value.dtype.kind != "O":
         return [str(value.dtype), value.shape, value.tobytes()]
     if isinstance(value, types.CodeType):
