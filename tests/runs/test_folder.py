@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ def test_torn_line_is_removed_by_the_next_writer(run: RunFolder, cut: int) -> No
 def test_waiting_writer_appends_to_a_replaced_file(run: RunFolder) -> None:
     program = """
 import sys
+import threading
 from pathlib import Path
 from tests.runs.test_folder import take
 from voicelab.runs.folder import RunFolder
@@ -142,6 +144,23 @@ for repeat in range(int(sys.argv[2]), 60, 2):
     ]
     assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
     assert sorted(run.present()) == sorted(take(repeat=repeat).key for repeat in range(60) if repeat % 3)
+
+
+def test_audio_of_a_take_that_is_being_added_is_not_dropped(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.add(take(repeat=0))
+    dropping = threading.Thread(target=RunFolder(run.folder).drop, args=(lambda line: line.key == take(repeat=0).key,))
+    put = run.takes.put
+
+    def put_during_a_drop(*arguments: Any) -> str:
+        name = put(*arguments)
+        dropping.start()
+        dropping.join(0.5)
+        return name
+
+    monkeypatch.setattr(run.takes, "put", put_during_a_drop)
+    run.add(take(repeat=1))
+    dropping.join()
+    assert run.present() == [take(repeat=1).key]
 
 
 def test_references_are_deduplicated_and_verified(run: RunFolder) -> None:

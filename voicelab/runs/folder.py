@@ -180,16 +180,16 @@ class RunFolder:
             "line": "failure" if "failure" in fields else "take",
             "asked": call_key or take_key(take.call, take.fingerprint),
             "key": key,
-            "sound": self.takes.put(audio, f".{take.suffix}") if audio else "",
+            "sound": "",
             **fields,
             "take": take.record(),
         }
         with self._writing() as file:
             is_new = not (once and self._has(key))
             if is_new:
+                # While the file is locked, because ``drop`` removes audio that no line references.
+                line["sound"] = self.takes.put(audio, f".{take.suffix}") if audio else ""
                 self._append(file, line)
-            else:
-                self._remove_sounds({str(line["sound"])})
         return is_new
 
     def write(self, line: Mapping[str, Any]) -> None:
