@@ -157,7 +157,8 @@ def transcribed() -> ListeningResult:
         level = 1.0 - 0.7 * system + shift["listener"][who, system] + shift["item"][item, system]
         heard = [word for word in words if rng.logistic() < level]
         rows.append((f"l{who}", f"s{item}", "abc"[system], " ".join(heard) or "nothing"))
-    return analyze(test, pd.DataFrame(rows, columns=["listener", "item", "system", "answer"]))
+    table = pd.DataFrame(rows, columns=["listener", "item", "system", "answer"])
+    return analyze(test, table.assign(listener_note=table["answer"]))
 
 
 def repeated(kind: Kind) -> ListeningResult:

@@ -60,7 +60,7 @@ def mean_of(rows: pd.DataFrame, level: float, null: float, ends: tuple[float, fl
     counts, middle = rows[["listener", "item"]].nunique(), rows["value"].mean()
     if counts.min() < 2:
         return middle, *[np.nan] * 6, "mean alone"
-    codes = {name: pd.get_dummies(rows[name]).to_numpy(float) for name in rows.filter(regex="^(listener|item)")}
+    codes = {key: pd.get_dummies(rows[key]).to_numpy(float) for key in rows.filter(regex="^(listener|item)(_system)?$")}
     fixed = np.ones((len(rows), 1)) if paired else np.column_stack([rows["ahead"], pd.get_dummies(rows["rest"])])
     values = rows["value"].to_numpy(float) - middle
     additive = np.column_stack([fixed, codes["listener"], codes["item"]])
