@@ -128,7 +128,6 @@ def test_torn_line_is_removed_by_the_next_writer(run: RunFolder, cut: int) -> No
 def test_waiting_writer_appends_to_a_replaced_file(run: RunFolder) -> None:
     program = """
 import sys
-import threading
 from pathlib import Path
 from tests.runs.test_folder import take
 from voicelab.runs.folder import RunFolder
