@@ -64,11 +64,11 @@ def test_a_busy_kernel_is_said_on_the_button_and_presses_do_not_queue(scratch: S
     run.wait_for(timeout=LONG)
     page.evaluate(
         "() => void jupyterapp.shell.currentWidget.context.sessionContext.session.kernel"
-        ".requestExecute({code: 'import time; time.sleep(3)'})"
+        ".requestExecute({code: 'import time; time.sleep(8)'})"
     )
     for button in (speak, run):
         button.click()
-        page.wait_for_function("(node) => node.dataset.waiting === 'late'", arg=button.element_handle(), timeout=1000)
+        page.wait_for_function("(node) => node.dataset.waiting === 'late'", arg=button.element_handle(), timeout=3000)
         content = button.evaluate("(node) => getComputedStyle(node, '::after').content")
         assert content == '" · waiting for the kernel"'
         button.click()
