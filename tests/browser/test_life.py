@@ -62,10 +62,10 @@ def test_a_busy_kernel_is_said_on_the_button_and_presses_do_not_queue(scratch: S
     )
     speak, run = page.locator("button.voicelab-speak"), page.locator("button.voicelab-run-knobs")
     run.wait_for(timeout=LONG)
-    page.evaluate(
-        "() => void jupyterapp.shell.currentWidget.context.sessionContext.session.kernel"
-        ".requestExecute({code: 'import time; time.sleep(8)'})"
-    )
+    in_kernel(page, "pass")
+    kernel = "jupyterapp.shell.currentWidget.context.sessionContext.session.kernel"
+    page.evaluate(f"() => void {kernel}.requestExecute({{code: 'import time; time.sleep(8)'}})")
+    page.wait_for_function(f"() => {kernel}.status === 'busy'", timeout=LONG)
     for button in (speak, run):
         button.click()
         page.wait_for_function("(node) => node.dataset.waiting === 'late'", arg=button.element_handle(), timeout=3000)
