@@ -47,7 +47,7 @@ class FunctionBackend(ModelBackend):
     blocks of a stream. The arguments are those of ModelBackend. ``at_once`` is 1 by default, because few models are
     thread-safe. The fingerprint is a digest of the code, the closure, the globals that the function uses, samples of the
     weights, what it uses from your own modules, and the versions of packages. It is renewed if these objects change between
-    calls; a take during whose call they change gets a fingerprint of its own, so that no cache returns it.
+    calls; if they change during a call, its take gets a separate fingerprint, so that no cache returns it.
 
     Raises ArgumentError if the function has no parameter for the text, or if another parameter has no default and is not
     one of those that ModelBackend maps by name.

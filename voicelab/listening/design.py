@@ -552,19 +552,23 @@ class ListeningTest:
 
 
 def _texts(kind: Kind, items: Mapping[str, Mapping[str, Clip]], texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the spoken text of each item, by default the text of its takes; {} if it has no use."""
+    """Return the spoken text of each item, by default that of its takes; {} if the analysis does not need them."""
     spoken = {
         item: next(filter(None, (clip.spoken_text for clip in clips.values())), "") for item, clips in items.items()
     }
-    by_item = spoken | dict(texts)
+    by_item: dict[str, Any] = {**spoken, **texts}
     wordless = {
-        item for item, text in by_item.items() if kind == "transcription" and not words_correct(text, "?") >= 0.0
+        item for item, text in by_item.items() if kind == "transcription" and not words_correct(str(text), "?") >= 0.0
     }
-    wrong = [item for item, text in by_item.items() if item not in items or not text or item in wordless]
+    wrong = [
+        item
+        for item, text in by_item.items()
+        if item not in items or not isinstance(text, str) or not text.strip() or item in wordless
+    ]
     if kind == "transcription" or texts:
         if wrong:
-            rule = f"must have the spoken text of every item, and of no other, got {', '.join(wrong)}"
-            raise ArgumentError.of("texts", rule)
+            rule = "must have the spoken text of every item, and of no other"
+            raise ArgumentError.of("texts", f"{rule}; missing, empty or unknown: {', '.join(map(str, wrong))}")
         return by_item
     return {} if wrong or not 1 < len({*by_item.values()}) < len(by_item) else by_item
 

@@ -387,7 +387,7 @@ class StudyProgress:
 
 
 def listeners_text(counted: int, finished: int, target: int) -> str:
-    """Format the numbers of listeners who are counted and who are excluded."""
+    """Format the numbers of counted and of excluded listeners."""
     excluded = f" ({finished} finished, {finished - counted} excluded)" * (counted < finished)
     return f"{counted} of {target} listeners{excluded}"
 

@@ -134,7 +134,7 @@ def _in_order(labelled: list[tuple[Take, Labels]], cells: Mapping[tuple[str, str
 
 
 def _line_of(key: str, labels: Labels) -> tuple[str, str]:
-    """Return what identifies a line of takes: the key and the labels without "cell", which a larger sweep renumbers."""
+    """Return the key and the labels of a line of takes, without "cell", which a larger sweep renumbers."""
     return key, json.dumps({name: value for name, value in labels.items() if name != "cell"}, sort_keys=True)
 
 

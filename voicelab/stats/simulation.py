@@ -110,7 +110,7 @@ def plan_test(
         items: numbers of sentences.
         sd: SDs of the listeners' and items' effects on the difference, and of single responses, in points of the scale. For
             choices they are in logits, and the last is ignored. If there is no pilot, try several.
-        pilot: a result of ``analyze``, or one of its ``crossed`` tests, from whose pairs ``sd`` is averaged.
+        pilot: a result of ``analyze``, or one of its ``crossed`` tests; ``sd`` is the mean over its pairs.
         systems: number of systems; the significance level is that of the first step of Holm's correction over all pairs.
         claim: as in a registered plan. "different" is two-sided (ABX: one-sided), "better" one-sided. "not worse" and
             "equivalent" need a ``margin``. "better" and "not worse" are not available for ABX. Default: "equivalent" if

@@ -132,7 +132,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def step(self, rows: Sequence[int]) -> list[RowStep]:
-        """Compute one frame per row; a row that has a pending prompt or whose frame is not computed yet returns no codes."""
+        """Compute one frame per row; a row returns no codes if it has a pending prompt or its frame is not computed yet."""
         states = [self.rows[row] for row in rows]
         if not any(state.failed for state in states):  # a failed row also fails when it is stepped alone
             self._read(rows)
