@@ -315,6 +315,8 @@ def clips(*systems: str) -> dict[str, Clip]:
         ({"kind": "transcription", "items": {"i": clips("a")}, "texts": {"i": "A word.", "j": "Another."}}, "texts"),
         ({"kind": "AB", "items": {"i": clips("a", "b")}, "texts": {"j": "Another."}}, "texts"),
         ({"kind": "AB", "items": {"i": clips("a", "b")}, "texts": {"i": 1}}, "texts"),
+        ({"kind": "AB", "items": {"i": clips("a", "b")}, "texts": ["A word."]}, "texts: must be a mapping, got list"),
+        ({"kind": "MOS", "items": {"i": clips("a")}, "scales": ["style"]}, "scales: must be a mapping, got list"),
         ({"kind": "transcription", "items": {"i": clips("a")}, "texts": {"i": "A word."}, "training": 1}, "training"),
         ({"kind": "SMOS", "items": {"i": clips("a")}}, "references"),
         ({"kind": "SMOS", "items": {"i": clips("a")}, "references": [sound(1)]}, "references"),

@@ -539,6 +539,9 @@ class ListeningTest:
                 raise ArgumentError.of("traps", f"{rule}, got {rating!r} for {self.kind}")
 
     def _check_clips(self) -> None:
+        for name in (*MAPPINGS, "traps"):
+            if not isinstance(given := getattr(self, name), Mapping):
+                raise ArgumentError.of(name, f"must be a mapping, got {type(given).__name__}")
         sources: list[tuple[str, str, Any]] = [("references", "", self.references)]
         sources += [("items", f"item {item!r} ", clips) for item, clips in self.items.items()]
         for argument, of, clips in sources:
@@ -553,18 +556,14 @@ class ListeningTest:
 
 def _texts(kind: Kind, items: Mapping[str, Mapping[str, Clip]], texts: Mapping[str, str]) -> dict[str, str]:
     """Return the spoken text of each item, by default that of its takes; {} if the analysis does not need them."""
-    spoken = {
-        item: next(filter(None, (clip.spoken_text for clip in clips.values())), "") for item, clips in items.items()
-    }
-    by_item: dict[str, Any] = {**spoken, **texts}
-    wordless = {
-        item for item, text in by_item.items() if kind == "transcription" and not words_correct(str(text), "?") >= 0.0
-    }
-    wrong = [
-        item
-        for item, text in by_item.items()
-        if item not in items or not isinstance(text, str) or not text.strip() or item in wordless
-    ]
+    spoken = {item: (clip.spoken_text for clip in clips.values()) for item, clips in items.items()}
+    by_item: dict[str, Any] = {item: next(filter(None, texts_of), "") for item, texts_of in spoken.items()} | dict(texts)
+
+    def is_valid(text: Any) -> bool:
+        has_words = isinstance(text, str) and bool(text.strip())
+        return has_words and (kind != "transcription" or words_correct(text, "?") >= 0.0)
+
+    wrong = [item for item, text in by_item.items() if item not in items or not is_valid(text)]
     if kind == "transcription" or texts:
         if wrong:
             rule = "must have the spoken text of every item, and of no other"
