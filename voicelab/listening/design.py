@@ -556,14 +556,15 @@ class ListeningTest:
 
 def _texts(kind: Kind, items: Mapping[str, Mapping[str, Clip]], texts: Mapping[str, str]) -> dict[str, str]:
     """Return the spoken text of each item, by default that of its takes; {} if the analysis does not need them."""
-    spoken = {item: (clip.spoken_text for clip in clips.values()) for item, clips in items.items()}
-    by_item: dict[str, Any] = {item: next(filter(None, texts_of), "") for item, texts_of in spoken.items()} | dict(texts)
-
-    def is_valid(text: Any) -> bool:
-        has_words = isinstance(text, str) and bool(text.strip())
-        return has_words and (kind != "transcription" or words_correct(text, "?") >= 0.0)
-
-    wrong = [item for item, text in by_item.items() if item not in items or not is_valid(text)]
+    by_item: dict[str, Any] = {}
+    for item, clips in items.items():
+        by_item[item] = next(filter(None, (clip.spoken_text for clip in clips.values())), "")
+    by_item |= texts
+    wrong = [
+        item for item, text in by_item.items() if item not in items or not (isinstance(text, str) and text.strip())
+    ]
+    if kind == "transcription":
+        wrong += [item for item in by_item if item not in wrong and not words_correct(by_item[item], "?") >= 0.0]
     if kind == "transcription" or texts:
         if wrong:
             rule = "must have the spoken text of every item, and of no other"
